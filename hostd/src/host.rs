@@ -19,7 +19,7 @@ use crate::verbs::Speeds;
 use crate::worker::{Published, Worker};
 use common::config::Loaded;
 use common::sys::{Waker, monotonic};
-use common::time::Span;
+use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::FramePool;
 use common::xdp::limits::PACKET_MAX;
@@ -57,6 +57,10 @@ const RELEASED_REGIONS: usize = 1024;
 /// Sleeps shorter than this are not worth their system calls, as long as the pacer can catch up
 /// afterwards.
 const NAP: Span = Span::from_micros(50);
+
+/// How often a worker that does not sleep looks for the doorbells of sessions that were quiet for
+/// long.
+const LOOK: Span = Span::from_micros(50);
 
 /// Why the daemon cannot start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -352,6 +356,7 @@ fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer_burst: u3
     let mut nap = (Rate::default(), NAP);
     loop {
         let now = monotonic();
+    let mut look = Time::ZERO;
         let turn = worker.turn(now);
         if turn.stop {
             break;
@@ -359,6 +364,14 @@ fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer_burst: u3
         if turn.work > 0 || turn.deadline <= now {
             continue;
         }
+            if now >= look && worker.has_dormant() {
+                look = now + LOOK;
+                if let Err(error) = sleeper.look() {
+                    tracing::error!(%error, "cannot look for doorbells");
+                    break;
+                }
+                worker.rang(sleeper.rang());
+            }
         worker.publish_now(now);
         if !worker.may_sleep() {
             continue;

@@ -338,6 +338,9 @@ impl QueuePair {
             if shared.receives.reaches_limit() {
                 effects.limit_reached = self.request.shared;
             }
+            if shared.receives.relieves() {
+                effects.relieved = self.request.shared;
+            }
         }
         outcome
     }

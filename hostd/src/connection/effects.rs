@@ -28,6 +28,8 @@ pub(crate) struct Effects {
     pub(crate) failed: Option<(u32, Status)>,
     /// A shared receive queue has fewer receives than its limit says.
     pub(crate) limit_reached: Option<SharedQueueId>,
+    /// A shared receive queue that refused a receive has room for one.
+    pub(crate) relieved: Option<SharedQueueId>,
     /// A queue pair takes no receive of its shared queue any more.
     pub(crate) last_taken: Option<u32>,
     /// Why packets that came were lost.
@@ -54,6 +56,7 @@ impl Default for Effects {
             completed: Vec::with_capacity(ROOM),
             failed: None,
             limit_reached: None,
+            relieved: None,
             last_taken: None,
             dropped: Vec::with_capacity(ROOM),
             released: Vec::with_capacity(ROOM),

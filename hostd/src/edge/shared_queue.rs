@@ -82,7 +82,7 @@ impl SharedRing {
                 Ok(()) => statistics.receives += 1,
                 Err(EngineError::QueueFull) => {
                     self.held = Some(taken);
-                    return Ok(Remains::Waiting);
+                    return Ok(Remains::Blocked);
                 }
                 Err(_) => return Err(Broken),
             }

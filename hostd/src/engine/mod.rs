@@ -73,6 +73,8 @@ pub struct Engine<M> {
     domains: Slab<u32>,
     regions: RegionTable<M>,
     completions: CompletionQueues,
+    /// Shared queues where a receive may find room that was refused before.
+    relieved_shared: Vec<u32>,
     shared: Slab<SharedReceives>,
     connections: ConnectionTable,
     ports: Ports,
@@ -115,6 +117,7 @@ impl<M: RegionMemory> Engine<M> {
             domains: Slab::new(limits::DOMAINS, 32),
             regions: RegionTable::new(secret),
             completions: CompletionQueues::new(),
+            relieved_shared: Vec::new(),
             shared: Slab::new(limits::SHARED_QUEUES, 32),
             connections: ConnectionTable::new(),
             ports: Ports::new(&config),
@@ -185,6 +188,7 @@ impl<M: RegionMemory> Engine<M> {
         let Effects {
             completed,
             failed,
+            relieved,
             limit_reached,
             last_taken,
             dropped,
@@ -222,6 +226,7 @@ impl<M: RegionMemory> Engine<M> {
             let frames = u32::try_from(released.len()).expect("bounded by the reorder buffers");
             self.budget.give(*owner, frames);
             self.spent.append(released);
+        self.relieved_shared.extend(relieved.take().map(|id| id.0));
         }
         let (failed, last_taken) = (failed.take(), last_taken.take());
         if let Some(queue) = limit_reached.take() {

@@ -33,6 +33,9 @@ impl<M: RegionMemory> Engine<M> {
             .insert(queue)
             .map_err(|_| EngineError::TooMany)?;
         *in_domain += 1;
+        // A place for each, so that none is made when a packet takes a receive.
+        let places = self.shared.len().saturating_sub(self.relieved_shared.len());
+        self.relieved_shared.reserve(places);
         let queue = SharedQueueId(number);
         self.limit_shared_queue(queue, request.limit)?;
         Ok(queue)
@@ -119,6 +122,12 @@ impl<M: RegionMemory> Engine<M> {
             }
         }
         Ok(())
+    }
+
+    /// A shared receive queue that refused a receive for lack of room, and of which one was taken
+    /// since.
+    pub fn next_relieved_shared_queue(&mut self) -> Option<SharedQueueId> {
+        self.relieved_shared.pop().map(SharedQueueId)
     }
 
     /// Whether a queue pair of `domain` may use a queue.

@@ -14,6 +14,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 const TIMER: Token = Token(0);
 const WAKER: Token = Token(1);
@@ -80,8 +81,30 @@ impl Sleeper {
     /// # Errors
     /// The kernel lacks memory.
     pub fn sleep(&mut self, deadline: Time) -> io::Result<()> {
-        self.set_alarm(deadline)?;
-        match self.poll.poll(&mut self.events, None) {
+        loop {
+            self.set_alarm(deadline)?;
+            let alarm = self.alarm;
+            self.wait(None)?;
+            let mut events = self.events.iter();
+            let early = events.next().is_some_and(|event| event.token() == TIMER)
+                && events.next().is_none()
+                && alarm < deadline;
+            if !early {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sees what has happened, without sleep.
+    ///
+    /// # Errors
+    /// The kernel lacks memory.
+    pub fn look(&mut self) -> io::Result<()> {
+        self.wait(Some(Duration::ZERO))
+    }
+
+    fn wait(&mut self, time: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, time) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 self.events.clear();
@@ -99,22 +122,21 @@ impl Sleeper {
         Ok(())
     }
 
-    /// The sessions whose doorbells ended the last sleep.
+    /// The sessions whose doorbells ended the last sleep, or were seen by the last look.
     pub fn rang(&self) -> impl Iterator<Item = u32> + '_ {
         let sessions = self.events.iter();
         sessions.filter_map(|event| doorbell::session_of(event.token()))
     }
 
+    /// Sets the timer, unless it goes off before: deadlines mostly move away, and setting it costs
+    /// a system call for each sleep, a timer that went off too early one for each that does.
     fn set_alarm(&mut self, deadline: Time) -> io::Result<()> {
-        if deadline == self.alarm {
+        if self.alarm <= deadline {
             return Ok(());
         }
         self.alarm = deadline;
-        if deadline == Time::NEVER {
-            return self.timer.unset().map_err(io::Error::from);
-        }
         // A time of zero would disarm the timer.
-        let span = std::time::Duration::from_nanos(deadline.nanos().max(1));
+        let span = Duration::from_nanos(deadline.nanos().max(1));
         let at = Expiration::OneShot(TimeSpec::from_duration(span));
         self.timer
             .set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)

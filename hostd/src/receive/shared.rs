@@ -24,6 +24,8 @@ pub(crate) struct SharedReceives {
     limit: u32,
     /// Queue pairs with a packet that waits for a receive, each once.
     waiting: VecDeque<u32>,
+    /// A receive was refused since one was taken last.
+    refused: bool,
 }
 
 impl SharedReceives {
@@ -36,6 +38,7 @@ impl SharedReceives {
             most,
             limit: 0,
             waiting: VecDeque::new(),
+            refused: false,
         }
     }
 
@@ -91,10 +94,16 @@ impl SharedReceives {
     /// [`EngineError::QueueFull`].
     pub(crate) fn post(&mut self, wr_id: u64, pieces: &[Sge]) -> Result<(), EngineError> {
         if self.posted.len() >= self.most as usize {
+            self.refused = true;
             return Err(EngineError::QueueFull);
         }
         self.posted.push(wr_id, pieces);
         Ok(())
+    }
+
+    /// A receive was taken. Whether one that was refused before finds room now; true once.
+    pub(crate) fn relieves(&mut self) -> bool {
+        std::mem::take(&mut self.refused)
     }
 
     /// Those that are posted, to be taken from the front.

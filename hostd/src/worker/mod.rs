@@ -221,6 +221,16 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     /// Announces the end of sleep, which the doorbells of these sessions ended.
     pub fn wake_up(&mut self, rang: impl Iterator<Item = u32>) {
         self.table.disarm();
+        self.rang(rang);
+    }
+
+    /// Whether there are sessions that are looked at when their doorbells ring and not before.
+    pub fn has_dormant(&self) -> bool {
+        self.table.has_dormant()
+    }
+
+    /// These sessions' doorbells rang.
+    pub fn rang(&mut self, rang: impl Iterator<Item = u32>) {
         rang.for_each(|session| self.table.rang(SessionId(session)));
     }
 

@@ -393,3 +393,30 @@ fn what_is_not_possible_is_refused() {
     host.engine.destroy_domain(other).expect("empty");
     network.close();
 }
+
+/// HT-3: a full queue tells once when there is room for a receive that it refused, and only then:
+/// who posts more than it holds need not be looked at each turn.
+#[test]
+fn a_full_queue_tells_when_it_has_room() {
+    let mut network = network(9);
+    let shared = shared_queue(&mut network, 2, 0);
+    let qpns = connected(&mut network, shared, 8, false);
+    let relieved = |network: &mut Network| network.hosts[1].engine.next_relieved_shared_queue();
+    for wr_id in 0..2 {
+        post(&mut network, shared, wr_id).expect("room");
+    }
+    send(&mut network, qpns[0], 1, BUFFER);
+    network.pass(Span::from_millis(50));
+    assert_eq!(received(&network).len(), 1);
+    assert_eq!(relieved(&mut network), None, "nothing was refused");
+    post(&mut network, shared, 2).expect("room");
+    assert_eq!(post(&mut network, shared, 3), Err(EngineError::QueueFull));
+    assert_eq!(post(&mut network, shared, 3), Err(EngineError::QueueFull));
+    assert_eq!(relieved(&mut network), None, "still full");
+    send(&mut network, qpns[0], 2, BUFFER);
+    send(&mut network, qpns[0], 3, BUFFER);
+    network.pass(Span::from_millis(50));
+    assert_eq!(relieved(&mut network), Some(shared));
+    assert_eq!(relieved(&mut network), None, "once");
+    network.close();
+}

@@ -42,6 +42,11 @@ impl Hearing {
         }
     }
 
+    /// Whether the application can wake the worker.
+    pub(super) fn can_wake(&self) -> bool {
+        self.bell.is_some()
+    }
+
     /// Whether bells are listened to.
     pub(super) fn is_open(&self) -> bool {
         self.deaf_until.is_none()

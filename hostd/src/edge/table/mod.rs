@@ -4,6 +4,8 @@
 //! Handles of applications are the engine's own numbers, which contain a generation. A session may
 //! only name what it owns.
 
+mod attending;
+mod attention;
 mod burial;
 mod by_hand;
 mod events;
@@ -15,6 +17,7 @@ mod options;
 mod serving;
 mod shared;
 
+use attention::Attention;
 pub use grave::{BURIALS, Burial};
 use grave::{Done, Grave};
 use hearing::Hearing;
@@ -32,7 +35,6 @@ use crate::verbs::Transition;
 use crate::verbs::{
     CompletionQueueId, ConnectionId, DomainId, EngineError, PrivateData, SharedQueueId,
 };
-use common::time::Time;
 use crossbeam_channel::Sender;
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::doorbell::{DoorbellPage, WORDS};
@@ -67,13 +69,19 @@ struct Application {
     doorbells: DoorbellPage,
     domain: DomainId,
     hearing: Hearing,
+    /// It is among those that each turn looks at.
+    awake: bool,
+    /// It is among those that are deaf, or were a moment ago.
+    deaf: bool,
+    /// Turns in a row in which it did not ring.
+    quiet: u32,
     /// What may have requests in its rings, by slot.
     pending: [u64; WORDS],
     /// What has requests there for which the engine has no room, until it has.
     blocked: [u64; WORDS],
     /// What has requests there that have to wait, and nobody says for how long.
     waiting: [u64; WORDS],
-    /// Where the next turn begins: the slot of those with requests, the word of those that wait.
+    /// The slots where the next turn begins: of those with requests, of those that wait.
     place: usize,
     place_waiting: usize,
     slots: Vec<Option<Slot>>,
@@ -115,11 +123,9 @@ pub struct Table<M> {
     /// worker sleeps.
     starved: VecDeque<CompletionQueueId>,
     looks: usize,
-    /// The session that is served first in the next turn, and how many there were with work in the
-    /// last one.
-    next: SessionId,
+    /// The sessions that turns look at, and how many had work in the last one.
+    attention: Attention,
     busy: u32,
-    next_hearing: Time,
     /// What ended sessions held and is not released yet.
     graves: VecDeque<Grave>,
     notices: Vec<Notice>,
@@ -142,9 +148,8 @@ impl<M: RegionMemory> Table<M> {
             requests: HashMap::new(),
             starved: VecDeque::new(),
             looks: 0,
-            next: SessionId(0),
+            attention: Attention::default(),
             busy: 0,
-            next_hearing: Time::NEVER,
             graves: VecDeque::new(),
             notices: Vec::new(),
             draining: false,
@@ -167,6 +172,9 @@ impl<M: RegionMemory> Table<M> {
             doorbells,
             domain: engine.create_domain()?,
             hearing: Hearing::new(bell),
+            awake: false,
+            deaf: false,
+            quiet: 0,
             pending: [0; WORDS],
             blocked: [0; WORDS],
             waiting: [0; WORDS],
@@ -182,6 +190,7 @@ impl<M: RegionMemory> Table<M> {
             listeners: Vec::new(),
         };
         self.applications.insert(session, application);
+        self.attend(session);
         Ok(())
     }
 
@@ -195,6 +204,7 @@ impl<M: RegionMemory> Table<M> {
         let Some(application) = self.applications.remove(&session) else {
             return;
         };
+        self.attention.forget(session);
         for port in &application.listeners {
             self.listeners.remove(port);
             engine.unlisten(*port);
@@ -400,24 +410,6 @@ impl<M: RegionMemory> Table<M> {
             .any(|(_, rings)| rings.connection().is_some())
     }
 
-    /// Announces to all applications that the worker is about to sleep. True if a doorbell rang:
-    /// then it must not.
-    pub fn arm(&self) -> bool {
-        let mut heard = self.applications.values().filter(|it| it.hearing.is_open());
-        let rang = heard.any(|it| it.doorbells.arm(it.words));
-        if rang {
-            self.disarm();
-        }
-        rang
-    }
-
-    /// Announces to all applications that the worker is awake.
-    pub fn disarm(&self) {
-        self.applications
-            .values()
-            .for_each(|application| application.doorbells.disarm());
-    }
-
     /// The session of a queue pair.
     pub fn owner(&self, qp: u32) -> Option<SessionId> {
         self.queue_pairs.get(&qp).map(|(session, _)| *session)
@@ -447,15 +439,17 @@ impl<M: RegionMemory> Table<M> {
 
     /// Marks a queue pair to be served in the next turn.
     fn mark(&mut self, qp: u32) {
-        if let Some((session, rings)) = self.queue_pairs.get(&qp) {
-            let slot = usize::try_from(rings.slot).unwrap_or(0);
-            if let Some(application) = self.applications.get_mut(session) {
-                application.pending[slot / 64] |= 1 << (slot % 64);
-            }
+        let Some((session, rings)) = self.queue_pairs.get(&qp) else {
+            return;
+        };
+        let (session, slot) = (*session, usize::try_from(rings.slot).unwrap_or(0));
+        if let Some(application) = self.applications.get_mut(&session) {
+            application.pending[slot / 64] |= 1 << (slot % 64);
         }
     }
 }
 
+        self.attend(session);
 impl Slot {
     fn queue_pair(self) -> Option<u32> {
         match self {

@@ -16,7 +16,6 @@ use crate::verbs::{CompletionQueueId, SharedQueueId};
 use common::time::Time;
 use hostd_client::abi::doorbell::WORDS;
 use std::collections::HashMap;
-use std::ops::Bound;
 
 /// Units of work in a turn. A session without competitors gets them all.
 const UNITS: u32 = 512;
@@ -24,11 +23,11 @@ const UNITS: u32 = 512;
 /// What a session gets at least when its turn comes.
 const SHARE: u32 = 8;
 
-/// Rings of a session that wait for something else than room, and are looked at in a turn.
+/// Rings of all sessions that wait for something else than room, and are looked at in a turn.
 const LOOKS: u32 = 16;
 
-/// Full completion rings that are looked at in a turn.
-const FULL: usize = 64;
+/// Full completion rings that are looked at in a turn; all are after a bell of who owns one.
+const FULL: usize = 8;
 
 /// The rings of all sessions.
 struct AllRings<'a> {
@@ -90,11 +89,10 @@ impl Application {
     fn serve<M: RegionMemory>(
         &mut self,
         rings: &mut AllRings<'_>,
-        share: u32,
+        (share, looks): (u32, &mut u32),
         engine: &mut Engine<M>,
         now: Time,
     ) -> Served {
-        self.hearing.look_at(now);
         let mut rung = std::mem::take(&mut self.hearing.rang);
         for index in 0..self.words {
             if self.hearing.is_open() {
@@ -105,8 +103,14 @@ impl Application {
         }
         let before = rings.statistics.sends + rings.statistics.receives;
         let mut served = self.serve_pending(rings, share, engine);
-        served.units += self.serve_waiting(rings, share, engine);
+        served.units += self.serve_waiting(rings, (share, looks), engine);
         let taken = rings.statistics.sends + rings.statistics.receives - before;
+        let quiet = !rung && taken == 0;
+        self.quiet = if quiet {
+            self.quiet.saturating_add(1)
+        } else {
+            0
+        };
         if taken > 0 {
             self.hearing.useful();
         } else if rung && self.hearing.futile(now) {
@@ -121,31 +125,20 @@ impl Application {
         share: u32,
         engine: &mut Engine<M>,
     ) -> Served {
-        let mut units = 0;
-        let mut more = false;
+        let (mut units, mut more) = (0, false);
         // Each pending ring once at most, from where the last turn ended.
         let mut todo = self.pending;
-        let first = self.place / 64;
-        for step in 0..=WORDS {
-            let index = (first + step) % WORDS;
-            let from = !0 << (self.place % 64);
-            let mask = match step {
-                0 => from,
-                WORDS => !from,
-                _ => !0,
-            };
-            while todo[index] & mask != 0 {
-                let bit = (todo[index] & mask).trailing_zeros();
-                let slot = 64 * index + usize::try_from(bit).expect("below 64");
-                if units >= share {
-                    self.place = slot;
-                    return Served { units, more: true };
-                }
-                todo[index] &= !(1 << bit);
-                let spent = self.serve_slot(rings, slot, share - units, engine);
-                units += spent.units;
-                more |= spent.more;
+        let mut place = self.place;
+        while let Some(slot) = next_from(&todo, place) {
+            if units >= share {
+                self.place = slot;
+                return Served { units, more: true };
             }
+            todo[slot / 64] &= !(1 << (slot % 64));
+            place = slot;
+            let spent = self.serve_slot(rings, slot, share - units, engine);
+            units += spent.units;
+            more |= spent.more;
         }
         Served { units, more }
     }
@@ -154,27 +147,18 @@ impl Application {
     fn serve_waiting<M: RegionMemory>(
         &mut self,
         rings: &mut AllRings<'_>,
-        share: u32,
+        (share, looks): (u32, &mut u32),
         engine: &mut Engine<M>,
     ) -> u32 {
-        if self.waiting == [0; WORDS] {
-            return 0;
-        }
         let mut units = 0;
-        let waiting = self.waiting;
-        for step in 0..WORDS {
-            let index = (self.place_waiting + step) % WORDS;
-            let mut bits = waiting[index];
-            while bits != 0 {
-                if units >= LOOKS {
-                    self.place_waiting = (index + 1) % WORDS;
-                    return units;
-                }
-                let bit = bits.trailing_zeros();
-                bits &= bits - 1;
-                let slot = 64 * index + usize::try_from(bit).expect("below 64");
-                units += self.serve_slot(rings, slot, share, engine).units;
-            }
+        let mut todo = self.waiting;
+        while *looks > 0
+            && let Some(slot) = next_from(&todo, self.place_waiting)
+        {
+            *looks -= 1;
+            todo[slot / 64] &= !(1 << (slot % 64));
+            self.place_waiting = (slot + 1) % (64 * WORDS);
+            units += self.serve_slot(rings, slot, share, engine).units;
         }
         units
     }
@@ -210,6 +194,7 @@ impl<M: RegionMemory> Table<M> {
     /// have more.
     pub fn serve(&mut self, engine: &mut Engine<M>, now: Time) -> usize {
         self.relieve(engine);
+        self.hear_again(now);
         let mut rings = AllRings {
             queue_pairs: &mut self.queue_pairs,
             shared: &mut self.shared,
@@ -218,44 +203,47 @@ impl<M: RegionMemory> Table<M> {
             broken: None,
         };
         let share = (UNITS / self.busy.max(1)).max(SHARE);
-        let mut left = UNITS;
-        let (mut more, mut next) = (0, self.next);
-        let mut unseen = self.applications.len();
-        self.busy = 0;
-        self.next_hearing = Time::NEVER;
-        let (front, back) = (Bound::Unbounded, Bound::Excluded(self.next));
-        let all = [
-            (Bound::Included(self.next), Bound::Unbounded),
-            (front, back),
-        ];
-        'all: for range in all {
-            for (session, application) in self.applications.range_mut(range) {
-                if left == 0 {
-                    // It is the first of the next turn.
-                    next = *session;
-                    more += 1;
-                    self.busy += u32::try_from(unseen).unwrap_or(u32::MAX);
-                    self.next_hearing = now;
-                    break 'all;
-                }
-                unseen -= 1;
-                let served = application.serve(&mut rings, share, engine, now);
-                left = left.saturating_sub(served.units);
-                self.busy += u32::from(served.units > 0);
-                more += usize::from(served.more);
-                self.next_hearing = self.next_hearing.min(application.hearing.deaf_until());
+        let (mut left, mut looks) = (UNITS, LOOKS);
+        let (mut more, mut busy) = (0, 0);
+        let mut unseen = self.attention.awake();
+        while unseen > 0 {
+            if left == 0 {
+                // The others are the first of the next turn.
+                more += 1;
+                busy += u32::try_from(unseen).unwrap_or(u32::MAX);
+                break;
+            }
+            unseen -= 1;
+            let Some(session) = self.attention.next() else {
+                break;
+            };
+            let Some(application) = self.applications.get_mut(&session) else {
+                continue;
+            };
+            let served = application.serve(&mut rings, (share, &mut looks), engine, now);
+            left = left.saturating_sub(served.units);
+            busy += u32::from(served.units > 0);
+            more += usize::from(served.more);
+            let open = application.hearing.is_open();
+            if !open && !std::mem::replace(&mut application.deaf, true) {
+                let until = application.hearing.deaf_until();
+                self.attention.silence(session, until);
+            }
+            application.awake = application.stays_awake();
+            if application.awake {
+                self.attention.put_back(session);
             }
         }
-        self.next = next;
+        self.busy = busy;
+        if looks == 0 {
+            // Another one is the first to have looks next time.
+            let first = self.attention.next();
+            first.into_iter().for_each(|it| self.attention.put_back(it));
+        }
         if let Some(queue) = rings.broken {
             self.break_sharing(queue, engine);
         }
         more
-    }
-
-    /// When bells are listened to next that are not now.
-    pub fn next_hearing(&self) -> Time {
-        self.next_hearing
     }
 
     /// The worker was woken by the doorbell of `session`.
@@ -266,20 +254,31 @@ impl<M: RegionMemory> Table<M> {
             if application.full > 0 {
                 self.looks = self.starved.len();
             }
+            self.attend(session);
         }
     }
 
     /// Has the rings served of which requests were refused, as far as there is room now.
     fn relieve(&mut self, engine: &mut Engine<M>) {
         while let Some(id) = engine.next_relieved_completion_queue() {
-            let session = self.completions.get(&id).map(|(session, _)| *session);
-            let application = session.and_then(|it| self.applications.get_mut(&it));
-            if let Some(application) = application {
-                let refused = std::mem::replace(&mut application.blocked, [0; WORDS]);
-                for (pending, bits) in application.pending.iter_mut().zip(refused) {
-                    *pending |= bits;
-                }
+            if let Some((session, _)) = self.completions.get(&id) {
+                self.relieve_session(*session);
             }
+        }
+        while let Some(id) = engine.next_relieved_shared_queue() {
+            if let Some((session, ..)) = self.shared.get(&id.number()) {
+                self.relieve_session(*session);
+            }
+        }
+    }
+
+    fn relieve_session(&mut self, session: SessionId) {
+        if let Some(application) = self.applications.get_mut(&session) {
+            let refused = std::mem::replace(&mut application.blocked, [0; WORDS]);
+            for (pending, bits) in application.pending.iter_mut().zip(refused) {
+                *pending |= bits;
+            }
+            self.attend(session);
         }
     }
 
@@ -335,10 +334,30 @@ impl<M: RegionMemory> Table<M> {
             application.full = application.full + usize::from(is_full) - usize::from(was_full);
             if was_full && moved > 0 {
                 application.hearing.useful();
+                self.attend(session);
             }
         }
         if broke {
             self.break_users(session, id, engine);
         }
     }
+}
+
+/// The first bit from `place` on that is set, going round; `None` if none is.
+fn next_from(bits: &[u64; WORDS], place: usize) -> Option<usize> {
+    if *bits == [0; WORDS] {
+        return None;
+    }
+    let (first, from) = (place / 64, !0 << (place % 64));
+    (0..=WORDS).find_map(|step| {
+        let index = (first + step) % WORDS;
+        let mask = match step {
+            0 => from,
+            WORDS => !from,
+            _ => !0,
+        };
+        let left = bits[index] & mask;
+        let bit = usize::try_from(left.trailing_zeros()).expect("at most 64");
+        (left != 0).then_some(64 * index + bit)
+    })
 }

@@ -248,7 +248,9 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
         let standing = Standing { speeds, mtu };
         let link = Arc::new(Link::new(wanted(interface), standing));
         let path_mtu = config.transport.path_mtu.min(longest_payload(&opened.pool));
-        let seen = Port::new(&interface.name, port.device.mac, path_mtu, link.clone());
+        let table = config.transport.table();
+        let mac = port.device.mac;
+        let seen = Port::new(&interface.name, mac, path_mtu, link.clone(), table);
         opened.interfaces.push(Interface {
             name: interface.name.clone(),
             ifindex: port.device.ifindex,
@@ -354,16 +356,14 @@ fn nap_at(speed: Rate, pacer_burst: u32) -> Span {
 /// The worker's thread: turns while there is work, sleep otherwise.
 fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer_burst: u32) {
     let mut nap = (Rate::default(), NAP);
+    let mut look = Time::ZERO;
     loop {
         let now = monotonic();
-    let mut look = Time::ZERO;
         let turn = worker.turn(now);
         if turn.stop {
             break;
         }
         if turn.work > 0 || turn.deadline <= now {
-            continue;
-        }
             if now >= look && worker.has_dormant() {
                 look = now + LOOK;
                 if let Err(error) = sleeper.look() {
@@ -372,6 +372,8 @@ fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer_burst: u3
                 }
                 worker.rang(sleeper.rang());
             }
+            continue;
+        }
         worker.publish_now(now);
         if !worker.may_sleep() {
             continue;

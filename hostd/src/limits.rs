@@ -124,6 +124,9 @@ pub const LOOPED: usize = 256;
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.
 pub const PATHS: usize = 256;
 
+/// Partition keys of a port.
+pub const PARTITIONS: usize = 16;
+
 /// Largest weight of a sub-path.
 pub const WEIGHT: u8 = 100;
 

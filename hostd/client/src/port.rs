@@ -143,8 +143,8 @@ impl Context {
         }
     }
 
-    /// The partition keys of the port (`ibv_query_pkey`), by index. There is one, of the default
-    /// partition with full membership, 0xFFFF; packets of other partitions are dropped and counted
+    /// The partition keys of the port (`ibv_query_pkey`), by index, as the daemon's configuration
+    /// lists them; one at least. Packets of other partitions are dropped and counted
     /// (`wrong_partition`).
     ///
     /// # Errors
@@ -218,5 +218,24 @@ impl QueuePair {
             address,
         };
         self.context.channel.call(&request, None).map(|_| ())
+    }
+
+    /// Chooses the partition, by the index of its key in [`Context::partitions`], that the queue
+    /// pair connects in, or is set up by hand in (`pkey_index`); without it the first one. What
+    /// accepts a connection is in the partition that the peer's request names.
+    ///
+    /// # Errors
+    /// There is no key at `index`, or the queue pair is connected. A refusal with
+    /// [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.2.
+    pub fn choose_partition(&mut self, index: u16) -> Result<(), Error> {
+        let context = &self.context;
+        if context.features & feature::PARTITIONS == 0 {
+            let text = "this hostd has one partition: its ABI is older than 3.2".to_owned();
+            let code = ErrorCode::BadVersion;
+            return Err(Error::Refused { code, text });
+        }
+        let qp = self.handle;
+        let request = Request::ChoosePartition { qp, index };
+        context.channel.call(&request, None).map(|_| ())
     }
 }

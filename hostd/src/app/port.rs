@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use crate::control::port::Port;
 use hostd_client::abi::answer::Reply;
-use hostd_client::abi::port::{GIDS_MAX, PARTITIONS, PortRequest};
+use hostd_client::abi::port::{GIDS_MAX, PortRequest};
 use hostd_client::abi::types::ErrorCode;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,9 @@ pub(super) fn answer(
     match request {
         PortRequest::Query => Ok(Reply::Port(port.attributes())),
         PortRequest::Gid { from } => gid(port, from),
-        PortRequest::Partition { index } => partition(index),
+        PortRequest::Partition { index } => {
+            require_partition(port, index).map(|key| Reply::Partition { key })
+        }
         PortRequest::Watch { watch } => {
             watches.store(watch, Ordering::Relaxed);
             Ok(Reply::Done)
@@ -40,17 +42,20 @@ fn gid(port: &Port, from: u16) -> Result<Reply, Refusal> {
     Ok(Reply::Gid(entry))
 }
 
-/// A partition key.
-fn partition(index: u16) -> Result<Reply, Refusal> {
-    let key = PARTITIONS.get(usize::from(index)).copied();
-    let key = key.ok_or_else(|| {
+/// Refuses an index without a partition key; the key otherwise.
+///
+/// # Errors
+/// There is none.
+pub(super) fn require_partition(port: &Port, index: u16) -> Result<u16, Refusal> {
+    let keys = port.partitions.keys();
+    keys.get(usize::from(index)).copied().ok_or_else(|| {
         let text = format!(
-            "the table of partition keys has {} entries, and no index {index}",
-            PARTITIONS.len()
+            "the table of partition keys has {} entries, and no index {index}: \
+             transport.partitions of hostd's configuration has them",
+            keys.len()
         );
         Refusal::new(ErrorCode::NotFound, text)
-    })?;
-    Ok(Reply::Partition { key })
+    })
 }
 
 /// Refuses an address that is none of the port's.

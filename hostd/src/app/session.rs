@@ -215,6 +215,7 @@ impl Session {
             } => self.modify(qp, next, attributes).await,
             Request::QueryQueuePair { qp } => self.query(qp).await,
             Request::Bind { qp, address } => self.bind(qp, address).await,
+            Request::ChoosePartition { qp, index } => self.choose_partition(qp, index).await,
             Request::Port(request) => port::answer(self.routes.port(), request, &self.watches)
                 .map(|reply| (reply, Vec::new())),
             Request::Destroy { kind, handle } => self.destroy(kind, handle).await,
@@ -468,6 +469,13 @@ impl Session {
             .await?;
         self.bound.insert(qp, address);
         Ok(done(()))
+    }
+
+    async fn choose_partition(&self, qp: u32, index: u16) -> Outcome {
+        port::require_partition(self.routes.port(), index)?;
+        self.ask(|answer| SessionCommand::ChoosePartition(qp, index, answer))
+            .await
+            .map(done)
     }
 
     async fn connect(&self, qp: u32, address: IpAddr, port: u16, private: Private) -> Outcome {

@@ -51,6 +51,8 @@ pub(crate) struct Connection {
     pub(crate) asked: Option<Asked>,
     /// The way back that the peer's REQ came; until there is a route.
     pub(crate) way: Option<Flow>,
+    /// The own key of its partition.
+    pub(crate) partition: u16,
     /// The PSN that the peer is told to begin at.
     pub(crate) psn: u32,
     /// What was offered, or agreed on.
@@ -152,6 +154,7 @@ impl Connection {
             given: Given::NOTHING,
             asked: None,
             way: None,
+            partition: 0,
             psn: 0,
             offer: None,
             cookies: Cookies::default(),
@@ -209,6 +212,8 @@ pub(crate) struct Outgoing {
     pub(crate) local: Option<IpAddr>,
     /// The way there if there is no route.
     pub(crate) way: Option<Flow>,
+    /// The own key of the partition.
+    pub(crate) partition: u16,
     pub(crate) mad: Mad,
 }
 
@@ -521,6 +526,7 @@ impl ConnectionTable {
                 remote: connection.remote,
                 local: connection.local,
                 way: connection.way,
+                partition: connection.partition,
                 mad: Mad {
                     transaction,
                     message,
@@ -531,13 +537,20 @@ impl ConnectionTable {
 
     /// Answers a message that concerns no connection, the way that it came. Nothing is kept.
     /// `false` if as many answers wait as there may be.
-    pub(crate) fn answer(&mut self, way: Flow, transaction: u64, message: Message) -> bool {
+    pub(crate) fn answer(
+        &mut self,
+        way: Flow,
+        partition: u16,
+        transaction: u64,
+        message: Message,
+    ) -> bool {
         let room = self.answers.len() < ANSWERS;
         if room {
             self.answers.push_back(Outgoing {
                 remote: way.addresses.dst(),
                 local: Some(way.addresses.src()),
                 way: Some(way),
+                partition,
                 mad: Mad {
                     transaction,
                     message,

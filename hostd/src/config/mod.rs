@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 mod application;
+mod partitions;
 
 pub use application::{Application, Quota, UserQuota};
 
@@ -110,6 +111,8 @@ pub enum GranularityName {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Transport {
+    /// Partition keys of the port, by index.
+    pub partitions: Vec<u16>,
     /// Payload bytes of a packet at most.
     pub path_mtu: u16,
     /// Packets in flight on a connection at most.
@@ -264,6 +267,7 @@ impl Default for Transport {
     fn default() -> Self {
         let engine = EngineConfig::default();
         Self {
+            partitions: engine.partitions.keys().to_vec(),
             path_mtu: engine.path_mtu,
             window: engine.window,
             congestion: engine.congestion,
@@ -416,6 +420,7 @@ impl Config {
                 marks: true,
                 changes: true,
             }),
+            partitions: transport.table(),
             path_mtu: transport.path_mtu,
             window: transport.window,
             congestion: transport.congestion,
@@ -478,6 +483,7 @@ impl Multipath {
 impl Transport {
     fn validate(&self) -> Result<(), Refusals> {
         let mut refusals = Refusals::default();
+        refusals.keep(self.validate_partitions());
         let mut check = |name: &str, value, low, high| {
             refusals.keep(within(&format!("transport.{name}"), value, low, high));
         };

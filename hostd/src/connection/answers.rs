@@ -77,7 +77,7 @@ impl QueuePair {
         );
         let len = usize::from(segment.len);
         let mut headers = fields.headers(now);
-        headers.extension = peer.extension();
+        peer.label(&mut headers);
         let place = frame::lay_out(&mut frame, pool, &flow, &headers, len);
         let composed = place.is_some_and(|place| {
             let payload = &mut frame.bytes_mut()[place.clone()];

@@ -267,6 +267,7 @@ fn write(
         flowlet: 0,
         tag: timestamp(now),
     });
+    peer.label(&mut headers);
     headers.extension = Some(extension.with_change(block));
     let flow = frame::on_path(&flow, port, label);
     frame::lay_out(frame, pool, &flow, &headers, 0).is_some()

@@ -512,7 +512,8 @@ impl QueuePair {
         let flow = frame::on_path(&addressing.acknowledgements, port, label);
         if receiver.notifier.is_due() {
             receiver.notifier.on_left(now);
-            let headers = Headers::cnp(peer.qpn);
+            let mut headers = Headers::cnp(peer.qpn);
+            headers.bth.partition = peer.partition;
             if !write(&mut frame, pool, &flow, &headers) {
                 pool.give(frame);
                 return Departure::Nothing;
@@ -524,7 +525,7 @@ impl QueuePair {
         receiver.reports.on_crowd(crowd);
         let fields = receiver.ack_fields(peer.qpn, peer.min_rnr_timer, credits, loss);
         let mut headers = fields.headers();
-        headers.extension = peer.extension();
+        peer.label(&mut headers);
         if !write(&mut frame, pool, &flow, &headers) {
             receiver.reports.on_left();
             pool.give(frame);

@@ -52,7 +52,7 @@ use crate::verbs::{
     Status, Transition,
 };
 use common::time::{Span, Time};
-use common::wire::roce::{Extension, Flow};
+use common::wire::roce::{Extension, Flow, Headers};
 use pulse::Pulse;
 use requester::Requester;
 use responder::Responder;
@@ -84,6 +84,8 @@ pub(crate) struct QueuePair {
     /// Own address that packets leave from. The peer knows the queue pair by it, so it stays as it
     /// is from the first route on, whatever routes say later.
     pub(crate) source: Option<IpAddr>,
+    /// The own partition key: packets carry it, and are heard if theirs meets it.
+    pub(crate) partition: u16,
     /// The connection that it was given to, as the connection manager numbers them.
     pub(crate) connection: Option<u32>,
     /// Its connection ends when all is acknowledged; nothing more may be posted.
@@ -108,6 +110,8 @@ struct Peer {
     path_mtu: u16,
     min_rnr_timer: u8,
     agreed: Option<MultipathConfig>,
+    /// The partition key of packets to it.
+    partition: u16,
     /// What packets carry if multipath was agreed on.
     cookies: Cookies,
     steering: Steering,
@@ -120,6 +124,12 @@ impl Peer {
     /// The extension header of packets to it.
     fn extension(&self) -> Option<Extension> {
         self.agreed.map(|_| Extension::new(self.cookies.peer))
+    }
+
+    /// What all packets to it carry.
+    fn label(&self, headers: &mut Headers) {
+        headers.bth.partition = self.partition;
+        headers.extension = self.extension();
     }
 }
 
@@ -148,10 +158,11 @@ fn send_span(agreed: Option<&MultipathConfig>) -> u32 {
 
 impl QueuePair {
     /// A queue pair in RESET, without a number.
-    pub(crate) fn new(request: QueuePairRequest) -> Self {
+    pub(crate) fn new(request: QueuePairRequest, partition: u16) -> Self {
         Self {
             number: 0,
             request,
+            partition,
             state: State::Reset,
             access: Access::NONE,
             attributes: Attributes::default(),
@@ -273,6 +284,7 @@ impl QueuePair {
             path_mtu: attributes.path_mtu,
             min_rnr_timer: attributes.min_rnr_timer,
             agreed,
+            partition: self.partition,
             cookies: cookies.unwrap_or_default(),
             steering: Steering::new(agreed.as_ref(), &plan, config),
             terms: Terms::new(most, first, config.rto_initial),

@@ -86,7 +86,7 @@ impl QueuePair {
             flowlet: choice.path.flowlet,
             tag: timestamp(now),
         });
-        headers.extension = peer.extension();
+        peer.label(&mut headers);
         let flow = frame::on_path(
             &addressing.data,
             choice.entropy.port,

@@ -454,7 +454,7 @@ fn compose<M: RegionMemory>(
         }),
     };
     let mut headers = fields.headers(now);
-    headers.extension = peer.extension();
+    peer.label(&mut headers);
     let flow = frame::on_path(
         &addressing.data,
         choice.entropy.port,

@@ -3,9 +3,8 @@
 use super::gids::{Gid, GidTable};
 use super::link::{Link, LinkState};
 use crate::cm::negotiation::path_mtu;
-use hostd_client::abi::port::{
-    GidEntry, NAME_LEN, PARTITIONS, PortAttributes, PortEvent, PortState,
-};
+use crate::verbs::Partitions;
+use hostd_client::abi::port::{GidEntry, NAME_LEN, PortAttributes, PortEvent, PortState};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,17 +18,26 @@ pub struct Port {
     /// The longest path MTU that the daemon was made for.
     path_mtu_max: u16,
     link: Arc<Link>,
+    /// Its partition keys.
+    pub partitions: Partitions,
     gids: Mutex<GidTable>,
 }
 
 impl Port {
-    /// A port without addresses.
-    pub fn new(name: &str, mac: [u8; 6], path_mtu_max: u16, link: Arc<Link>) -> Self {
+    /// A port without addresses, in these partitions.
+    pub fn new(
+        name: &str,
+        mac: [u8; 6],
+        path_mtu_max: u16,
+        link: Arc<Link>,
+        partitions: Partitions,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             mac,
             path_mtu_max,
             link,
+            partitions,
             gids: Mutex::default(),
         }
     }
@@ -96,7 +104,7 @@ impl Port {
             path_mtu: path_mtu(mtu, self.path_mtu_max, false).unwrap_or(0),
             speed: standing.speeds.link.bps(),
             gids: self.table().len(),
-            partitions: u16::try_from(PARTITIONS.len()).unwrap_or(u16::MAX),
+            partitions: u16::try_from(self.partitions.keys().len()).unwrap_or(u16::MAX),
         }
     }
 }

@@ -95,6 +95,8 @@ pub enum SessionCommand<M = SharedMemory> {
     LimitSharedQueue(u32, u32, Answer<()>),
     /// Choose the own address that a queue pair connects from.
     Bind(u32, IpAddr, Answer<()>),
+    /// Choose the partition of a queue pair by the index of its key.
+    ChoosePartition(u32, u16, Answer<()>),
     /// Listen at one own address, or all, on a port; so many connection requests may wait there for
     /// an answer.
     Listen(Option<IpAddr>, u16, u16, Answer<u16>),

@@ -38,9 +38,30 @@ impl<M: RegionMemory> Engine<M> {
         Ok(())
     }
 
+    /// Chooses the partition of a queue pair in INIT by the index of its key; that of the first key
+    /// without it. A queue pair that accepts takes the one that the request names.
+    ///
+    /// # Errors
+    /// As [`Self::bind`]. [`EngineError::Argument`]: there is no key at `index`.
+    pub fn choose_partition(&mut self, qpn: u32, index: u16) -> Result<(), EngineError> {
+        let keys = self.config.partitions.keys();
+        let key = keys.get(usize::from(index)).copied();
+        let key = key.ok_or(EngineError::Argument)?;
+        self.free_queue_pair(qpn)?;
+        self.put_in_partition(qpn, key);
+        Ok(())
+    }
+
     /// Refuses connection requests for a service from now on.
     pub fn unlisten(&mut self, port: u16) {
         self.connections.unlisten(port);
+    }
+
+    /// The packets of a queue pair carry this key.
+    pub(super) fn put_in_partition(&mut self, qpn: u32, key: u16) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            queue_pair.partition = key;
+        }
     }
 
     /// The packets of a queue pair leave from this own address.

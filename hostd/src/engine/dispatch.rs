@@ -1,6 +1,6 @@
 //! Packets into the engine: each to its queue pair, to connection management or to flow control.
 
-use super::{Engine, is_foreign};
+use super::Engine;
 use crate::frame::{DataHeader, IncomingAnswer, ReceivedPacket};
 use crate::limits;
 use crate::memory::RegionMemory;
@@ -42,13 +42,13 @@ impl<M: RegionMemory> Engine<M> {
 
     fn dispatch(&mut self, frame: Frame, packet: &ReceivedPacket, pool: &mut FramePool, now: Time) {
         let bth = &packet.headers.bth;
-        if is_foreign(bth.partition) {
+        let Some(own) = self.config.partitions.hears(bth.partition) else {
             return self.drop_packet(frame, DropReason::WrongPartition, pool);
-        }
+        };
         let (operation, multipath) = match bth.opcode {
             Opcode::Rc(operation) => (Some(operation), false),
             Opcode::Multipath(operation) => (Some(operation), true),
-            Opcode::UdSendOnly => return self.manage(frame, packet, pool),
+            Opcode::UdSendOnly => return self.manage(frame, packet, own, pool),
             Opcode::Cnp => (None, false),
         };
         let qpn = bth.dest_qp;
@@ -60,6 +60,9 @@ impl<M: RegionMemory> Engine<M> {
             };
             return self.drop_packet(frame, reason, pool);
         };
+        if own != queue_pair.partition {
+            return self.drop_packet(frame, DropReason::WrongPartition, pool);
+        }
         let checked = queue_pair
             .check_peer(packet.source, packet.destination)
             .and_then(|()| queue_pair.check_cookie(&packet.headers));

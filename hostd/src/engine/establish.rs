@@ -79,7 +79,7 @@ impl<M: RegionMemory> Engine<M> {
             starting_psn: connection.psn,
             local_cm_timeout: CM_RESPONSE,
             retry_count: connection.given.retry_count,
-            partition: 0xffff,
+            partition: connection.partition,
             path_mtu: mtu_code(path_mtu),
             rnr_retry_count: connection.given.rnr_retry,
             max_cm_retries,
@@ -223,13 +223,13 @@ impl<M: RegionMemory> Engine<M> {
 }
 
 /// A REQ with this offer, from `source` to the own address `local`, as the table keeps it; `way` is
-/// the way back.
+/// the way back, and `partition` the own key of the partition that it names.
 pub(super) fn requested(
     req: &Req,
     offer: Option<Offer>,
     [source, local]: [IpAddr; 2],
     transaction: u64,
-    way: Option<Flow>,
+    (way, partition): (Option<Flow>, u16),
 ) -> Connection {
     let path_mtu = mtu_of(req.path_mtu).unwrap_or(limits::PATH_MTU_MIN);
     let mut connection = Connection::new(Phase::Waiting, source, transaction);
@@ -247,6 +247,7 @@ pub(super) fn requested(
     });
     connection.local = Some(local);
     connection.way = way;
+    connection.partition = partition;
     connection.offer = offer;
     connection.cookies.peer = offer.map_or_else(Cookie::default, |offer| offer.cookie);
     connection.path_mtu = path_mtu;

@@ -4,9 +4,9 @@
 //! identifiers, and, where the standard repeats it, the transaction fit. What concerns no
 //! connection is answered the way that it came, and leaves nothing behind.
 
+use super::Engine;
 use super::establish::requested;
 use super::management::{Said, pair as pair_of};
-use super::{Engine, is_foreign};
 use crate::cm::machine::{Input, Phase};
 use crate::cm::negotiation::{Offer, mtu_code, mtu_of, path_mtu};
 use crate::cm::table::Outgoing;
@@ -42,20 +42,29 @@ struct Origin {
     transaction: u64,
     /// The way back.
     way: Option<Flow>,
+    /// The own key of the partition that it came in.
+    partition: u16,
 }
 
 /// A refusal: what the peer is told, and what is counted.
 type Refusal = (u16, DropReason);
 
 impl<M: RegionMemory> Engine<M> {
-    /// Takes a packet for queue pair 1.
-    pub(super) fn manage(&mut self, frame: Frame, packet: &ReceivedPacket, pool: &mut FramePool) {
+    /// Takes a packet for queue pair 1 that came in the partition of this own key.
+    pub(super) fn manage(
+        &mut self,
+        frame: Frame,
+        packet: &ReceivedPacket,
+        partition: u16,
+        pool: &mut FramePool,
+    ) {
         let parsed = parse(packet, frame.bytes());
         let class = self.config.control_class;
         let way = frame::back(frame.bytes(), packet.source, packet.destination, class);
         pool.give(frame);
         let outcome = parsed.and_then(|mad| {
             let origin = Origin {
+                partition,
                 source: packet.source,
                 local: packet.destination,
                 transaction: mad.transaction,
@@ -274,10 +283,9 @@ impl<M: RegionMemory> Engine<M> {
         }
         let asked =
             mtu_of(req.path_mtu).ok_or((reject::INVALID_MTU, DropReason::MalformedManagement))?;
-        if is_foreign(req.partition) {
-            // Nothing that its packets say would be heard.
-            return Err((reject::UNSUPPORTED, DropReason::WrongPartition));
-        }
+        // Nothing that its packets say would be heard in another one.
+        let partition = self.config.partitions.hears(req.partition);
+        let partition = partition.ok_or((reject::UNSUPPORTED, DropReason::WrongPartition))?;
         let (offer, data) = Offer::parse(&req.private);
         // The REP of a plain connection has no place for another MTU than that of the REQ.
         let plain = offer.is_none() || self.config.multipath.is_none();
@@ -291,7 +299,7 @@ impl<M: RegionMemory> Engine<M> {
             offer,
             [source, origin.local],
             origin.transaction,
-            origin.way,
+            (origin.way, partition),
         );
         let multipath = offer.is_some() && self.config.multipath.is_some();
         let draw = self.draw();
@@ -381,7 +389,11 @@ impl<M: RegionMemory> Engine<M> {
 
     fn answer(&mut self, message: Message, origin: &Origin) {
         let Some(way) = origin.way else { return };
-        if !self.connections.answer(way, origin.transaction, message) {
+        let partition = origin.partition;
+        if !self
+            .connections
+            .answer(way, partition, origin.transaction, message)
+        {
             self.statistics.drops.add(DropReason::AnswersFull);
         }
     }
@@ -436,6 +448,7 @@ impl<M: RegionMemory> Engine<M> {
         let flow = frame::on_path(&flow, entropy.port, entropy.flow_label);
         let psn = u32::try_from(self.connections.sent & 0x00ff_ffff).expect("24 bits");
         let mut headers = Headers::new(Bth::new(Opcode::UdSendOnly, GSI, psn));
+        headers.bth.partition = message.partition;
         headers.deth = Some(Deth {
             qkey: Deth::GSI_QKEY,
             src_qp: GSI,

@@ -65,7 +65,8 @@ impl<M: RegionMemory> Engine<M> {
         let room = cm::request_data_max(self.config.multipath.is_some());
         let given = given(parameters, room)?;
         self.free_queue_pair(qpn)?;
-        let local = self.queue_pairs.get(qpn).and_then(|pair| pair.source);
+        let queue_pair = self.queue_pairs.get(qpn).ok_or(EngineError::Unknown)?;
+        let (local, partition) = (queue_pair.source, queue_pair.partition);
         if local.is_some_and(|local| local.is_ipv4() != destination.is_ipv4()) {
             return Err(EngineError::Argument);
         }
@@ -73,6 +74,7 @@ impl<M: RegionMemory> Engine<M> {
         let mut connection = Connection::new(Phase::Requesting, destination, transaction);
         connection.take_queue_pair(qpn);
         connection.local = local;
+        connection.partition = partition;
         connection.service = port;
         connection.given = given;
         connection.psn = self.first_psn();
@@ -112,9 +114,10 @@ impl<M: RegionMemory> Engine<M> {
         waiting.given = given;
         waiting.take_queue_pair(qpn);
         waiting.psn = psn;
-        let local = waiting.local;
+        let (local, partition) = (waiting.local, waiting.partition);
         self.attach(qpn, connection.0);
         self.leave_from(qpn, local);
+        self.put_in_partition(qpn, partition);
         self.advance(connection.0, Input::Accept, Said::Nothing)
     }
 

@@ -57,7 +57,6 @@ use crate::verbs::{
 use chacha20::ChaCha20Rng;
 use common::time::Time;
 use common::units::Rate;
-use common::wire::roce::Bth;
 use common::xdp::frame::{Frame, FramePool};
 use completions::CompletionQueues;
 use ports::Ports;
@@ -73,9 +72,9 @@ pub struct Engine<M> {
     domains: Slab<u32>,
     regions: RegionTable<M>,
     completions: CompletionQueues,
+    shared: Slab<SharedReceives>,
     /// Shared queues where a receive may find room that was refused before.
     relieved_shared: Vec<u32>,
-    shared: Slab<SharedReceives>,
     connections: ConnectionTable,
     ports: Ports,
     timers: Timers,
@@ -117,8 +116,8 @@ impl<M: RegionMemory> Engine<M> {
             domains: Slab::new(limits::DOMAINS, 32),
             regions: RegionTable::new(secret),
             completions: CompletionQueues::new(),
-            relieved_shared: Vec::new(),
             shared: Slab::new(limits::SHARED_QUEUES, 32),
+            relieved_shared: Vec::new(),
             connections: ConnectionTable::new(),
             ports: Ports::new(&config),
             timers: Timers::default(),
@@ -188,8 +187,8 @@ impl<M: RegionMemory> Engine<M> {
         let Effects {
             completed,
             failed,
-            relieved,
             limit_reached,
+            relieved,
             last_taken,
             dropped,
             released,
@@ -226,8 +225,8 @@ impl<M: RegionMemory> Engine<M> {
             let frames = u32::try_from(released.len()).expect("bounded by the reorder buffers");
             self.budget.give(*owner, frames);
             self.spent.append(released);
-        self.relieved_shared.extend(relieved.take().map(|id| id.0));
         }
+        self.relieved_shared.extend(relieved.take().map(|id| id.0));
         let (failed, last_taken) = (failed.take(), last_taken.take());
         if let Some(queue) = limit_reached.take() {
             self.notify(Event::SharedLimitReached { queue });
@@ -339,7 +338,8 @@ impl<M: RegionMemory> Engine<M> {
             .domains
             .get_mut(request.domain.0)
             .ok_or(EngineError::Unknown)?;
-        let queue_pair = Box::new(QueuePair::new(request));
+        let partition = self.config.partitions.keys()[0];
+        let queue_pair = Box::new(QueuePair::new(request, partition));
         let number = self
             .queue_pairs
             .insert_drawn(queue_pair, self.random.next_u64())
@@ -574,13 +574,6 @@ impl<M: RegionMemory> Engine<M> {
             .get(qpn)
             .map_or_else(Vec::new, |queue_pair| queue_pair.path_statistics())
     }
-}
-
-/// Whether a partition key is another one than the default. Keys agree in their low 15 bits; the
-/// highest one says "full member" (InfiniBand 10.9.3).
-fn is_foreign(partition: u16) -> bool {
-    const KEY: u16 = 0x7fff;
-    (partition ^ Bth::DEFAULT_PARTITION) & KEY != 0
 }
 
 /// The two work queues of a queue pair: the completion queue and the capacity of each.

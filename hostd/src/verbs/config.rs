@@ -1,6 +1,7 @@
 //! How an engine behaves, and what its queue pairs offer their peers.
 
 use super::flow_control::FlowControl;
+use super::partition::Partitions;
 use crate::limits;
 use common::time::Span;
 use common::wire::roce::Cookie;
@@ -13,6 +14,8 @@ pub struct EngineConfig {
     /// queue pairs and connections, transactions, first packet numbers, spraying. Secret; the
     /// daemon takes it from the kernel, a simulation from its own seed.
     pub seed: [u8; 32],
+    /// The partitions that the port is in.
+    pub partitions: Partitions,
     /// What queue pairs offer and accept in negotiation (HT-20). `None`: plain RoCEv2 only.
     pub multipath: Option<MultipathConfig>,
     /// Most payload bytes in a packet; rounded down to a path MTU of InfiniBand, and further by the
@@ -78,6 +81,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             seed: [0; 32],
+            partitions: Partitions::default(),
             multipath: Some(MultipathConfig::default()),
             path_mtu: 4096,
             window: 224,

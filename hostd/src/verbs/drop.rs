@@ -26,7 +26,7 @@ common::drop_reasons! {
     /// A change of the connection, or an answer to one or to a probe, that is not awaited: an old
     /// one, or one of a connection whose sides did not agree on changes.
     UnexpectedChange => "unexpected_change",
-    /// The partition key, of a packet or of a connection request, is not the default one.
+    /// The partition key, of a packet or of a connection request, is of no partition that hears it.
     WrongPartition => "wrong_partition",
     /// Too far ahead for the reorder buffer.
     BeyondWindow => "beyond_window",

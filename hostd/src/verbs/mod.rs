@@ -13,6 +13,7 @@
 //!   route       how packets are addressed       config      how an engine behaves
 //!   feedback    what becomes of a packet        flow_control  which pauses are obeyed
 //!   change      of multipath connections that carry data
+//!   partition   keys of partitions, and who hears whom
 //! ```
 
 mod access;
@@ -27,6 +28,7 @@ mod event;
 mod feedback;
 mod flow_control;
 mod id;
+mod partition;
 mod port;
 mod psn;
 mod queue_pair;
@@ -49,6 +51,7 @@ pub use event::Event;
 pub(crate) use feedback::{Feedback, PacketFate};
 pub use flow_control::{DSCPS, FlowControl, PRIORITIES};
 pub use id::{CompletionQueueId, ConnectionId, DomainId, SharedQueueId};
+pub use partition::{Partitions, PartitionsRefused};
 pub use port::PortId;
 pub(crate) use port::PortSet;
 pub(crate) use psn::Psn;

@@ -1,5 +1,6 @@
 //! The port as applications see it, the addresses that they choose, and what they are told.
 
+use crate::ends;
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd_client::abi::port::GIDS_MAX;
 use hostd_client::{
@@ -58,6 +59,24 @@ fn refusal(outcome: Result<(), Error>) -> (ErrorCode, String) {
         Err(Error::Refused { code, text }) => (code, text),
         other => panic!("{other:?}"),
     }
+}
+
+/// HT-1: an application chooses a partition of its port, and who accepts follows it. An index
+/// without a key is refused by name, and so is a queue pair that is connected already.
+#[test]
+fn applications_choose_partitions() {
+    let mut config = config();
+    config.transport.partitions = vec![0xffff, 0x8005];
+    let (a, b) = pair(&config);
+    let memory = (4096, Access::LOCAL_WRITE);
+    let [mut first, mut second] = [&a, &b].map(|it| ends::End::new(it, 8, memory));
+    assert_eq!(first.context.partitions().expect("told"), [0xffff, 0x8005]);
+    let (code, text) = refusal(first.queue_pair.choose_partition(2));
+    assert_eq!(code, ErrorCode::NotFound);
+    assert!(text.contains("transport.partitions"), "{text}");
+    first.queue_pair.choose_partition(1).expect("it is there");
+    first.connect(&mut second, b.address);
+    refusal(first.queue_pair.choose_partition(0));
 }
 
 /// HT-1: an application reads the port, its GIDs with their index, and its partition keys; what it

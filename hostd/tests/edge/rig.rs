@@ -194,7 +194,13 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
     .expect("a worker");
     let worker = running.worker.clone();
     let link = Link::new(Wanted::default(), standing());
-    let port = Arc::new(Port::new("cable", mac(number), 2048, Arc::new(link)));
+    let port = Arc::new(Port::new(
+        "cable",
+        mac(number),
+        2048,
+        Arc::new(link),
+        config.transport.table(),
+    ));
     port.follow([(address(number), 24)].into_iter());
     let (routes, questions) = questions::questions(port.clone());
     let applications = Applications::new(

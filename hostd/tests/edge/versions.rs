@@ -14,7 +14,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// What version 3.0 knew.
-const OLD: u64 = feature::ALL & !feature::PORT;
+const OLD: u64 = feature::OF_3_1 & !feature::PORT;
 
 /// Answers as a daemon of version 3.0 does, until the application ends; what it was asked.
 fn old_daemon(socket: OwnedFd) -> Vec<Request> {

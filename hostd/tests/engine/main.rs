@@ -22,6 +22,7 @@ mod losses;
 mod messages;
 mod modify;
 mod network;
+mod partitions;
 mod pauses;
 mod plain;
 mod plain_peer;

@@ -149,6 +149,13 @@ pub enum Request {
         /// One of the port's GIDs.
         address: IpAddr,
     },
+    /// Choose the partition of a queue pair.
+    ChoosePartition {
+        /// The queue pair, which is not connected.
+        qp: u32,
+        /// Where its key is in the port's table.
+        index: u16,
+    },
     /// Ask something of the port.
     Port(PortRequest),
     /// Give an object back.
@@ -180,6 +187,7 @@ const SET_OPTIONS: u16 = 28;
 const SHARE_DOORBELLS: u16 = 29;
 // 30 to 33 are of the port.
 const BIND: u16 = 34;
+const CHOOSE: u16 = 35;
 
 impl Request {
     /// The `Hello` of this version.
@@ -276,6 +284,7 @@ impl Request {
             } => attributes.write(header(MODIFY_QP, tag).u32(qp).u32(u32::from(next as u8))),
             Self::QueryQueuePair { qp } => header(QUERY_QP, tag).u32(qp),
             Self::Bind { qp, address } => header(BIND, tag).u32(qp).address(address),
+            Self::ChoosePartition { qp, index } => header(CHOOSE, tag).u32(qp).u16(index).u16(0),
             Self::Port(request) => request.encode(tag),
             Self::Destroy { kind, handle } => {
                 header(DESTROY, tag).u16(kind as u16).u16(0).u32(handle)
@@ -360,11 +369,18 @@ impl Request {
                 qp: r.u32()?,
                 address: r.address()?,
             },
+            CHOOSE => decode_choice(r)?,
             _ => Self::Port(PortRequest::decode(kind, r)?),
         };
         reader.end()?;
         Ok((tag, request))
     }
+}
+
+fn decode_choice(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
+    let (qp, index) = (r.u32()?, r.u16()?);
+    r.reserved::<2>()?;
+    Ok(Request::ChoosePartition { qp, index })
 }
 
 fn encode_hello(tag: u32, major: u16, minor: u16, features: u64) -> Record {

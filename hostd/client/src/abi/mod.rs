@@ -70,7 +70,8 @@ pub const VERSION_MAJOR: u16 = 3;
 /// 3.0 has what 2.1 had: lists of pieces, inline data; invalidation of keys, memory windows.
 /// 3.1: the port is told of, with its GIDs, partition keys and events; queue pairs are bound to an
 /// address, and listeners may be.
-pub const VERSION_MINOR: u16 = 1;
+/// 3.2: the port may have several partition keys, and queue pairs choose among them.
+pub const VERSION_MINOR: u16 = 2;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
@@ -95,9 +96,13 @@ pub mod feature {
     pub const INVALIDATE: u64 = 1 << 6;
     /// The port with its GIDs and events, and addresses that applications choose (3.1).
     pub const PORT: u64 = 1 << 9;
-    /// All that this version knows.
-    pub const ALL: u64 =
+    /// Partitions that queue pairs choose (3.2).
+    pub const PARTITIONS: u64 = 1 << 10;
+    /// All that version 3.1 knew.
+    pub const OF_3_1: u64 =
         SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | PORT;
+    /// All that this version knows.
+    pub const ALL: u64 = OF_3_1 | PARTITIONS;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

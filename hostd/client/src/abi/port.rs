@@ -8,9 +8,6 @@ use std::net::IpAddr;
 /// chosen.
 pub const GIDS_MAX: u16 = 256;
 
-/// The partition keys of a port (`P_Key` table): the default partition, as a full member.
-pub const PARTITIONS: [u16; 1] = [0xffff];
-
 /// Bytes of the name of an interface (`IFNAMSIZ`), zeros behind it.
 pub const NAME_LEN: usize = 16;
 

@@ -108,6 +108,13 @@ fn of_port() -> impl Strategy<Value = PortRequest> {
     ]
 }
 
+fn of_addresses() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        (any::<u32>(), addresses()).prop_map(|(qp, address)| Request::Bind { qp, address }),
+        (any::<u32>(), any::<u16>()).prop_map(|(qp, index)| Request::ChoosePartition { qp, index }),
+    ]
+}
+
 fn requests() -> impl Strategy<Value = Request> {
     prop_oneof![
         any::<(u16, u16, u64)>().prop_map(|(major, minor, features)| Request::Hello {
@@ -180,7 +187,7 @@ fn requests() -> impl Strategy<Value = Request> {
             attributes,
         }),
         any::<u32>().prop_map(|qp| Request::QueryQueuePair { qp }),
-        (any::<u32>(), addresses()).prop_map(|(qp, address)| Request::Bind { qp, address }),
+        of_addresses(),
         of_port().prop_map(Request::Port),
         any::<u32>().prop_map(|handle| Request::Destroy {
             kind: ObjectKind::QueuePair,

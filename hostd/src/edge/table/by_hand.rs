@@ -25,6 +25,20 @@ impl<M: RegionMemory> Table<M> {
         engine.bind(qp, local)
     }
 
+    /// Chooses the partition of a queue pair.
+    pub(super) fn choose_partition(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        index: u16,
+        engine: &mut Engine<M>,
+    ) -> Result<(), EngineError> {
+        if self.rings(session, qp)?.link != Link::None {
+            return Err(EngineError::State);
+        }
+        engine.choose_partition(qp, index)
+    }
+
     /// Readies a queue pair.
     pub(super) fn connect_by_hand(
         &mut self,

@@ -264,6 +264,9 @@ impl<M: RegionMemory> Table<M> {
             Asked::Bind(qp, local, answer) => {
                 reply(answer, self.bind(session, qp, local, engine));
             }
+            Asked::ChoosePartition(qp, index, answer) => {
+                reply(answer, self.choose_partition(session, qp, index, engine));
+            }
             Asked::Listen(at, port, backlog, answer) => {
                 reply(answer, self.listen(session, at, port, backlog, engine));
             }
@@ -446,10 +449,10 @@ impl<M: RegionMemory> Table<M> {
         if let Some(application) = self.applications.get_mut(&session) {
             application.pending[slot / 64] |= 1 << (slot % 64);
         }
+        self.attend(session);
     }
 }
 
-        self.attend(session);
 impl Slot {
     fn queue_pair(self) -> Option<u32> {
         match self {

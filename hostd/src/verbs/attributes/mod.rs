@@ -18,8 +18,9 @@
 //!   any → ERR, RESET
 //! ```
 //!
-//! There is one port and one partition, so neither is an attribute. The standard also lets the path
-//! and `max_dest_rd_atomic` change in SQD, which is refused here.
+//! There is one port, so it is no attribute, and neither is the partition, which is chosen before
+//! (`Engine::choose_partition`). The standard also lets the path, the partition and
+//! `max_dest_rd_atomic` change in SQD, which is refused here.
 
 use super::access::Access;
 use super::state::{ReadyToReceive, ReadyToSend, State};

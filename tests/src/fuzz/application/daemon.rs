@@ -20,7 +20,7 @@ use hostd::edge::command::{Command, Notices, SessionId, WorkerHandle, channels};
 use hostd::edge::region::Released;
 use hostd::net::port::NetPort;
 use hostd::net::sleep::Sleeper;
-use hostd::verbs::{EngineConfig, Route, Speeds};
+use hostd::verbs::{EngineConfig, Partitions, Route, Speeds};
 use hostd::wakes::Wakers;
 use hostd::worker::Worker;
 use hostd_client::abi::answer::Reply;
@@ -84,7 +84,13 @@ impl Daemon {
         let speeds = Speeds { pacing, link };
         let standing = Standing { speeds, mtu: 3000 };
         let link = Arc::new(Link::new(Wanted::default(), standing));
-        let port = Port::new("eth0", [2, 0, 0, 0, 0, 1], 2048, link);
+        let port = Port::new(
+            "eth0",
+            [2, 0, 0, 0, 0, 1],
+            2048,
+            link,
+            Partitions::default(),
+        );
         port.follow([(OWN.into(), 24)].into_iter());
         let (routes, questions) = questions::questions(Arc::new(port));
         let runtime = Builder::new_current_thread().enable_time().build();

@@ -2,8 +2,8 @@
 //! mirror that dumps afresh: after each change, what events told must be what a dump tells.
 
 use common::netlink::{
-    Change, FdbKey, FdbKind, Hop, Mirror, NextHopKind, RECEIVE_BUFFER, Requests, ResyncReason,
-    RouteKey, RouteKind, Settings, Table, Watch,
+    Change, FdbKey, FdbKind, Hop, Mirror, NextHopKind, RECEIVE_BUFFER, Requests, Resilience,
+    ResyncReason, RouteKey, RouteKind, Settings, Table, Watch,
 };
 use common::sys::{PollSet, monotonic};
 use common::time::Span;
@@ -383,6 +383,49 @@ fn routes_are_read_as_they_were_set() {
         );
         let group = &watch.mirror().next_hop(10).unwrap().kind;
         assert_eq!(*group, NextHopKind::Group(vec![(1, 3), (2, 1)]));
+    });
+}
+
+/// SW-3: a resilient group arrives with its buckets and timers, changes with them, and loses
+/// members that are removed, by events as by a dump.
+#[test]
+fn resilient_groups_are_read_as_they_were_set() {
+    in_namespace(|| {
+        let mut watch = open();
+        ip("nexthop add id 1 via 10.0.0.2 dev left");
+        ip("nexthop add id 2 via 10.0.1.2 dev right");
+        ip("nexthop add id 10 group 1,3/2 type resilient \
+            buckets 128 idle_timer 60 unbalanced_timer 300");
+        ip("nexthop add id 11 group 1/2 type resilient buckets 7");
+        let mut expect = |id, members: &[(u32, u32)], (buckets, idle, unbalanced)| {
+            let terms = Resilience {
+                buckets,
+                idle: Span::from_secs(idle),
+                unbalanced: Span::from_secs(unbalanced),
+            };
+            let expected = NextHopKind::Resilient(members.to_vec(), terms);
+            until(&mut watch, |mirror| {
+                mirror.next_hop(id).is_some_and(|it| it.kind == expected)
+            });
+            assert_eq!(
+                open().mirror().next_hop(id).expect("the group").kind,
+                expected
+            );
+            watch.mirror().next_hops().count()
+        };
+        expect(10, &[(1, 3), (2, 1)], (128, 60, 300));
+        // What nobody gave is the kernel's.
+        expect(11, &[(1, 1), (2, 1)], (7, 120, 0));
+        ip("nexthop replace id 10 group 2 type resilient idle_timer 5");
+        expect(10, &[(2, 1)], (128, 5, 300));
+        ip("nexthop del id 2");
+        assert_eq!(
+            expect(11, &[(1, 1)], (7, 120, 0)),
+            2,
+            "the group that has nobody is gone"
+        );
+        let statistics = watch.follower().statistics();
+        assert_eq!(statistics.malformed, 0);
     });
 }
 

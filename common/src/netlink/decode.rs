@@ -10,8 +10,9 @@ use super::rule::Rule;
 use super::settings::{accepts_local, settings};
 use super::types::{
     Address, BridgePort, FdbEntry, Hop, Link, Mac, NO_MTU, Neighbour, NeighbourKey, NeighbourState,
-    NextHop, NextHopKind, Route, RouteKey, RouteKind, SettingsChange, Vlan, VlanState,
+    NextHop, NextHopKind, Resilience, Route, RouteKey, RouteKind, SettingsChange, Vlan, VlanState,
 };
+use crate::time::Span;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -524,7 +525,7 @@ fn rule(body: &[u8]) -> Result<Option<Rule>, DecodeError> {
 fn next_hop(body: &[u8], action: Action) -> Result<NextHop, DecodeError> {
     let rest = body.get(8..).ok_or(DecodeError::Short)?;
     let (mut id, mut group, mut hop) = (None, None, Hop::default());
-    let (mut blackhole, mut foreign) = (false, false);
+    let (mut blackhole, mut foreign, mut resilient) = (false, false, None);
     for attribute in attributes(rest) {
         let attribute = attribute?;
         match attribute.kind {
@@ -535,6 +536,7 @@ fn next_hop(body: &[u8], action: Action) -> Result<NextHop, DecodeError> {
             6 => hop.gateway = Some(attribute.address()?).filter(|a| !a.is_unspecified()),
             7 => hop.encapsulated = true,
             11 => foreign = true,
+            12 => resilient = Some(resilience(&attribute)?),
             _ => {}
         }
     }
@@ -542,13 +544,43 @@ fn next_hop(body: &[u8], action: Action) -> Result<NextHop, DecodeError> {
     let kind = match group {
         _ if foreign => NextHopKind::Foreign,
         _ if blackhole => NextHopKind::Blackhole,
-        Some(members) => NextHopKind::Group(members),
+        Some(members) => match resilient {
+            Some(resilience) => NextHopKind::Resilient(members, resilience),
+            None => NextHopKind::Group(members),
+        },
         None if hop.ifindex == 0 && action == Action::Set => {
             return Err(DecodeError::Missing(5));
         }
         None => NextHopKind::Single(hop),
     };
     Ok(NextHop { id, kind })
+}
+
+/// NHA_RES_GROUP_*: a number of buckets, and timers in hundredths of a second (clock_t).
+fn resilience(attribute: &Attribute<'_>) -> Result<Resilience, DecodeError> {
+    let mut resilience = Resilience {
+        buckets: 0,
+        idle: Span::ZERO,
+        unbalanced: Span::ZERO,
+    };
+    let timer = |attribute: &Attribute<'_>| {
+        let ticks = attribute.u32()?;
+        Ok::<_, DecodeError>(Span::from_millis(10).times(ticks.into()))
+    };
+    for nested in attributes(attribute.value) {
+        let nested = nested?;
+        match nested.kind {
+            1 => resilience.buckets = u16_at(nested.value, 0)?,
+            2 => resilience.idle = timer(&nested)?,
+            3 => resilience.unbalanced = timer(&nested)?,
+            // How long it has been out of balance: as the kernel sees it, which sees no packets.
+            _ => {}
+        }
+    }
+    match resilience.buckets {
+        0 => attribute.wrong(),
+        _ => Ok(resilience),
+    }
 }
 
 /// An array of struct nexthop_grp: number, weight - 1 in two bytes that are not adjacent in old

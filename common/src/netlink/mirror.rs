@@ -8,7 +8,7 @@ use super::decode::{Action, Body, Message, flag};
 use super::rule::Rule;
 use super::types::{
     Address, BridgePort, FdbEntry, FdbKey, Hop, Ipv4Settings, Link, Neighbour, NeighbourKey,
-    NextHop, NextHopKind, PROTOCOL_KERNEL, Route, RouteKey, RouteKind, StpState, Table, VlanState,
+    NextHop, PROTOCOL_KERNEL, Route, RouteKey, RouteKind, StpState, Table, VlanState,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -417,7 +417,7 @@ impl Mirror {
     /// left, which are added to `gone`.
     pub(super) fn remove_next_hops(&mut self, gone: &mut HashSet<u32>, changes: &mut Vec<Change>) {
         for marked in self.next_hops.values_mut() {
-            let NextHopKind::Group(members) = &mut marked.value.kind else {
+            let Some(members) = marked.value.kind.members_mut() else {
                 continue;
             };
             let before = members.len();

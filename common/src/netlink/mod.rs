@@ -56,7 +56,8 @@ pub use rule::Rule;
 pub use types::{
     ALL_LINKS, Address, Bridge, BridgePort, FdbEntry, FdbKey, FdbKind, Hop, Ipv4Settings, Link,
     Mac, NO_MTU, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind, PROTOCOL_KERNEL,
-    PortVlan, Route, RouteKey, RouteKind, SettingsChange, StpState, Table, Vlan, VlanState,
+    PortVlan, Resilience, Route, RouteKey, RouteKind, SettingsChange, StpState, Table, Vlan,
+    VlanState,
 };
 pub use watch::{RECEIVE_BUFFER, Watch};
 

@@ -245,6 +245,35 @@ fn next_hop_objects_are_read() {
         kind: NextHopKind::Group(vec![(7, 3), (8, 512)]),
     };
     assert_eq!(only(&group), Body::NextHop(Action::Set, expected));
+    let resilience = |buckets: u16| {
+        message_attributes(&[
+            (1, &buckets.to_ne_bytes()),
+            (2, &6000_u32.to_ne_bytes()),
+            (3, &30_000_u32.to_ne_bytes()),
+            (4, &7_u64.to_ne_bytes()),
+        ])
+    };
+    let resilient = |nested: &[u8]| {
+        let members = [7, 0, 0, 0, 0, 0, 0, 0];
+        let id = 9_u32.to_ne_bytes();
+        let attributes: [(u16, &[u8]); 3] = [(1, &id), (2, &members), (0x8000 | 12, nested)];
+        message(104, 0, 0, &[0; 8], &attributes)
+    };
+    let terms = Resilience {
+        buckets: 128,
+        idle: Span::from_secs(60),
+        unbalanced: Span::from_secs(300),
+    };
+    let expected = NextHop {
+        id: 9,
+        kind: NextHopKind::Resilient(vec![(7, 1)], terms),
+    };
+    assert_eq!(
+        only(&resilient(&resilience(128))),
+        Body::NextHop(Action::Set, expected)
+    );
+    let mut none = decode(&resilient(&resilience(0))).collect::<Vec<_>>();
+    assert_eq!(none.pop(), Some(Err(DecodeError::Attribute(12))));
     let blackhole = message(104, 0, 0, &[0; 8], &[(1, &5_u32.to_ne_bytes()), (4, &[])]);
     let expected = NextHop {
         id: 5,

@@ -482,6 +482,35 @@ pub struct NextHop {
     pub kind: NextHopKind,
 }
 
+/// How a resilient group of next hop objects moves its flows (`NHA_RES_GROUP`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resilience {
+    /// Buckets, 1 to 65,535, that the flows are dealt out to.
+    pub buckets: u16,
+    /// A bucket that no packet came to for this long may be given to a member that has too few.
+    pub idle: Span,
+    /// When members have had too few buckets for this long, they get busy ones, too. Zero: never.
+    pub unbalanced: Span,
+}
+
+impl NextHopKind {
+    /// The objects of a group, by number and weight.
+    pub fn members(&self) -> Option<&[(u32, u32)]> {
+        match self {
+            Self::Group(members) | Self::Resilient(members, _) => Some(members),
+            Self::Single(_) | Self::Blackhole | Self::Foreign => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn members_mut(&mut self) -> Option<&mut Vec<(u32, u32)>> {
+        match self {
+            Self::Group(members) | Self::Resilient(members, _) => Some(members),
+            Self::Single(_) | Self::Blackhole | Self::Foreign => None,
+        }
+    }
+}
+
 /// What a next hop object stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextHopKind {
@@ -491,6 +520,8 @@ pub enum NextHopKind {
     Blackhole,
     /// Several other objects, by number and weight (at least 1).
     Group(Vec<(u32, u32)>),
+    /// The same, with buckets that do not move while flows are in them (`type resilient`).
+    Resilient(Vec<(u32, u32)>, Resilience),
     /// Not for routes (bridge FDB).
     Foreign,
 }

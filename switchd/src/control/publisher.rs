@@ -114,9 +114,15 @@ impl TablePublisher {
         &self.program.tables().ports
     }
 
-    /// When [`Self::reclaim_if_due`] has something to do.
+    /// When [`Self::upkeep`] or [`Self::reclaim_if_due`] has something to do.
     pub fn deadline(&self) -> Time {
-        self.reclaim_at
+        let upkeep = self.program.upkeep_deadline();
+        upkeep.map_or(self.reclaim_at, |at| at.min(self.reclaim_at))
+    }
+
+    /// Decides what depends on time alone: [`Self::apply`] has to follow.
+    pub fn upkeep(&mut self, now: Time) {
+        self.program.upkeep(now);
     }
 
     /// Programs `changes` of the mirror, and empties them. Returns what the

@@ -92,6 +92,7 @@ impl Routing {
         let result = self.watch.pump(now, &mut changes);
         self.changes = changes;
         let more = result?;
+        self.publisher.upkeep(now);
         let steer = self.apply();
         self.publisher.reclaim_if_due(now);
         Ok((steer, more))

@@ -5,6 +5,7 @@ use crate::forward::fib::Fib;
 use crate::id::{GroupId, NextHopId};
 use crate::packet::{Parsed, Version};
 use crate::tables::{Group, Tables};
+use common::time::Time;
 
 /// What the route of a packet leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,21 +23,34 @@ pub enum Choice {
 /// Chooses among the next hops of `group`, to which the longest matching route leads. A separate
 /// step because it waits for memory: done for all packets of a batch in a row, the waits overlap.
 #[inline]
-pub fn choose(tables: &Tables, group: Option<GroupId>, frame: &[u8], parsed: &Parsed) -> Choice {
-    choose_by(tables, group, || {
-        ecmp::flow_hash(frame, parsed, &tables.hashing)
-    })
+pub fn choose(
+    tables: &Tables,
+    group: Option<GroupId>,
+    (frame, parsed): (&[u8], &Parsed),
+    now: Time,
+) -> Choice {
+    let hash = || ecmp::flow_hash(frame, parsed, &tables.hashing);
+    choose_by(tables, group, hash, now)
 }
 
 /// The same for a packet whose flow's hash is `flow`, if it is needed.
 #[inline]
-pub fn choose_by(tables: &Tables, group: Option<GroupId>, flow: impl FnOnce() -> u32) -> Choice {
+pub fn choose_by(
+    tables: &Tables,
+    group: Option<GroupId>,
+    flow: impl FnOnce() -> u32,
+    now: Time,
+) -> Choice {
     let Some(id) = group else {
         return Choice::NoRoute;
     };
     match tables.group(id) {
         Some(Group::Forward(next_hop)) => Choice::Hop(*next_hop),
         Some(Group::Balance(buckets)) => buckets.pick(flow()).map_or(Choice::Dead, Choice::Hop),
+        Some(Group::Resilient(resilient)) => {
+            let next_hop = resilient.pick(flow(), now);
+            next_hop.map_or(Choice::Dead, Choice::Hop)
+        }
         Some(_) => Choice::Special(id),
         None => Choice::Dead,
     }

@@ -110,9 +110,10 @@ impl Forward {
         &self,
         tables: &Tables,
         group: Option<GroupId>,
-        (frame, parsed): (&[u8], &Parsed),
+        packet: (&[u8], &Parsed),
+        now: Time,
     ) -> Routed {
-        let choice = choose(tables, group, frame, parsed);
+        let choice = choose(tables, group, packet, now);
         Routed { group, choice }
     }
 

@@ -17,6 +17,7 @@ pub mod errors;
 pub mod interfaces;
 pub mod policy;
 pub mod port_set;
+pub mod resilient;
 pub mod sources;
 pub mod trim;
 pub mod validation;
@@ -33,6 +34,7 @@ use dlb::DlbPolicy;
 use errors::Errors;
 use interfaces::{Interfaces, LinkHeader};
 use policy::{Policy, PolicyError};
+use resilient::Resilient;
 use sources::Sources;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -107,6 +109,8 @@ pub enum Group {
     Forward(NextHopId),
     /// Send to one of several next hops, chosen by the flow's hash.
     Balance(Buckets),
+    /// The same, by the buckets and timers of a resilient group of the kernel.
+    Resilient(Resilient),
     /// A connected network: the destination itself is the neighbour, and the kernel has to find it.
     /// Neighbours that are known have host routes of their own.
     Glean {
@@ -129,6 +133,19 @@ pub enum Group {
     Prohibit,
     /// Only the kernel can forward it: the steering program leaves it there.
     Punt(PuntReason),
+}
+
+impl Group {
+    /// The buckets of a group with several next hops, as groups that the kernel says nothing of
+    /// have them: what dynamic load balancing chooses among.
+    #[inline]
+    pub fn buckets(&self) -> Option<&Buckets> {
+        match self {
+            Self::Balance(buckets) => Some(buckets),
+            Self::Resilient(resilient) => Some(resilient.spread()),
+            _ => None,
+        }
+    }
 }
 
 /// What the hash that chooses among the members of a group is computed from. The addresses always
@@ -305,10 +322,10 @@ impl Tables {
         for (number, group) in self.groups.iter().enumerate() {
             match group {
                 Group::Forward(id) => self.refers_to_next_hop(number, *id)?,
-                Group::Balance(buckets) => {
-                    for id in buckets.table() {
-                        self.refers_to_next_hop(number, *id)?;
-                    }
+                Group::Balance(buckets) => self.refer_to_next_hops(number, buckets.table())?,
+                Group::Resilient(resilient) => {
+                    self.refer_to_next_hops(number, resilient.table())?;
+                    self.refer_to_next_hops(number, resilient.spread().table())?;
                 }
                 Group::Glean { port, .. } => self.refers_to_port("group", number, *port)?,
                 Group::Local
@@ -343,6 +360,11 @@ impl Tables {
                 target,
             }),
         }
+    }
+
+    fn refer_to_next_hops(&self, number: usize, ids: &[NextHopId]) -> Result<(), TablesError> {
+        let mut ids = ids.iter();
+        ids.try_for_each(|id| self.refers_to_next_hop(number, *id))
     }
 
     fn refers_to_next_hop(&self, number: usize, id: NextHopId) -> Result<(), TablesError> {

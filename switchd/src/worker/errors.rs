@@ -110,7 +110,7 @@ impl<Q: QueueIo> Worker<Q> {
             let tables = &self.tables;
             let routed = self
                 .forward
-                .route_own(tables, group, (frame.bytes(), &parsed));
+                .route_own(tables, group, (frame.bytes(), &parsed), made);
             if let Some(source) = source_by(tables, routed, ingress) {
                 say_from(frame.bytes_mut(), source);
             }

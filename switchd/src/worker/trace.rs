@@ -137,8 +137,8 @@ pub(super) fn route(
         .balancer()
         .flow(tables, Some(group), (frame, parsed), hash);
     let how = match tables.group(group) {
-        Some(Group::Balance(_)) if flow.is_none() => How::Ecmp,
-        Some(Group::Balance(_)) => match tables.dlb.mode(group) {
+        Some(Group::Balance(_) | Group::Resilient(_)) if flow.is_none() => How::Ecmp,
+        Some(Group::Balance(_) | Group::Resilient(_)) => match tables.dlb.mode(group) {
             Mode::Packet => How::Sprayed,
             Mode::Off | Mode::Flow | Mode::Flowlet => How::Flowlet,
         },

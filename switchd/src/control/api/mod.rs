@@ -468,8 +468,24 @@ pub struct GroupRow {
     /// How it chooses: off (by the hash), flow, flowlet, packet.
     #[serde(default)]
     pub mode: String,
+    /// Its buckets, if the kernel's group is resilient.
+    #[serde(default)]
+    pub resilient: Option<ResilientRow>,
     /// Members that carry flows now.
     pub next_hops: Vec<NextHopShare>,
+}
+
+/// The buckets of a group of the kernel's type `resilient`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ResilientRow {
+    /// How many there are.
+    pub buckets: u16,
+    /// A bucket without packets for so long may move.
+    pub idle_seconds: f64,
+    /// After so long out of balance the others may, too; zero: never.
+    pub unbalanced_seconds: f64,
+    /// Buckets that would move if they were idle.
+    pub waiting: usize,
 }
 
 /// A flow in the table of a worker.

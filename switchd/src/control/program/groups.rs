@@ -4,8 +4,9 @@ use super::id_pool::IdPool;
 use super::spec::Spec;
 use crate::id::{GroupId, NextHopId};
 use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS};
-use crate::tables::buckets::Member;
-use common::netlink::NeighbourKey;
+use crate::tables::buckets::{Buckets, Member};
+use crate::tables::resilient::{Allotment, Resilient};
+use common::netlink::{NeighbourKey, Resilience};
 use common::time::Time;
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,6 +18,8 @@ struct Slot {
     hops: Vec<NextHopId>,
     /// Members of the buckets as they were last made.
     members: Vec<Member>,
+    /// Who has which bucket, if the kernel's group is resilient.
+    allotment: Option<Allotment>,
 }
 
 #[derive(Debug)]
@@ -100,6 +103,7 @@ impl Groups {
             users: 1,
             hops: Vec::new(),
             members: Vec::new(),
+            allotment: None,
         };
         self.by_spec.insert(spec.clone(), id);
         self.slots.insert(id, slot);
@@ -171,6 +175,44 @@ impl Groups {
     pub(super) fn set_members(&mut self, id: GroupId, members: Vec<Member>) {
         let slot = self.slots.get_mut(&id).expect("a held group exists");
         slot.members = members;
+    }
+
+    /// Makes `members` those of a resilient group; `spread` has the same.
+    pub(super) fn allot(
+        &mut self,
+        id: GroupId,
+        terms: &Resilience,
+        members: &[Member],
+        spread: Buckets,
+    ) -> Resilient {
+        let slot = self.slots.get_mut(&id).expect("a held group exists");
+        // Another object of the same number may have other buckets.
+        let known = slot.allotment.take();
+        let known = known.filter(|known| known.terms().buckets == terms.buckets);
+        let allotment = slot
+            .allotment
+            .insert(known.unwrap_or_else(|| Allotment::new(*terms)));
+        allotment.set_timers(terms);
+        allotment.set_members(members);
+        allotment.snapshot(spread)
+    }
+
+    /// The buckets of a group, if it is resilient.
+    pub(super) fn allotment(&self, id: GroupId) -> Option<&Allotment> {
+        self.slots.get(&id)?.allotment.as_ref()
+    }
+
+    /// The groups that are resilient.
+    pub(super) fn allotments(&mut self) -> impl Iterator<Item = (GroupId, &mut Allotment)> {
+        let slots = self.slots.iter_mut();
+        slots.filter_map(|(id, slot)| Some((*id, slot.allotment.as_mut()?)))
+    }
+
+    /// When buckets of resilient groups may move next.
+    pub(super) fn allotment_deadline(&self) -> Option<Time> {
+        let slots = self.slots.values();
+        let due = slots.filter_map(|slot| slot.allotment.as_ref()?.deadline());
+        due.min()
     }
 
     /// The tables without what was released before were published as `epoch`.

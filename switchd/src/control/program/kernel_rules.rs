@@ -1,7 +1,7 @@
 //! What routes and next hop objects of the kernel mean.
 
 use super::spec::{Spec, Terms};
-use common::netlink::{Hop, Mirror, NextHopKind, Route, RouteKey, RouteKind, Table};
+use common::netlink::{Hop, Mirror, NextHopKind, Resilience, Route, RouteKey, RouteKind, Table};
 use common::xdp::PuntReason;
 use ipnet::IpNet;
 use std::borrow::Cow;
@@ -48,7 +48,7 @@ pub(super) fn object_hops(mirror: &Mirror, id: u32) -> Option<Vec<Hop>> {
     match &mirror.next_hop(id)?.kind {
         NextHopKind::Single(hop) => Some(vec![*hop]),
         NextHopKind::Blackhole | NextHopKind::Foreign => Some(Vec::new()),
-        NextHopKind::Group(members) => {
+        NextHopKind::Group(members) | NextHopKind::Resilient(members, _) => {
             let hops = members.iter().filter_map(|&(id, weight)| {
                 match mirror.next_hop(id)?.kind {
                     NextHopKind::Single(hop) => Some(Hop { weight, ..hop }),
@@ -58,6 +58,14 @@ pub(super) fn object_hops(mirror: &Mirror, id: u32) -> Option<Vec<Hop>> {
             });
             Some(hops.collect())
         }
+    }
+}
+
+/// How a next hop object moves its flows, if it is a resilient group.
+pub(super) fn resilience_of(mirror: &Mirror, id: u32) -> Option<Resilience> {
+    match mirror.next_hop(id)?.kind {
+        NextHopKind::Resilient(_, resilience) => Some(resilience),
+        _ => None,
     }
 }
 

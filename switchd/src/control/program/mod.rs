@@ -38,6 +38,7 @@ mod render;
 mod source_rules;
 mod sources;
 mod spec;
+mod upkeep;
 
 pub use bridges::{BridgeMember, StationMove};
 pub use port_punts::PortPunt;

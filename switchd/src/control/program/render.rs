@@ -4,12 +4,12 @@ use super::addresses::address_towards;
 use super::bridges::Bridges;
 use super::groups::Groups;
 use super::interfaces::{Adjacency, Interfaces};
-use super::kernel_rules::object_hops;
-use super::spec::Spec;
+use super::kernel_rules::{object_hops, resilience_of};
+use super::spec::{Spec, Terms};
 use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::buckets::{Buckets, Member};
 use crate::tables::{Group, NextHop, Tables};
-use common::netlink::{Hop, Mirror, Neighbour, NeighbourKey};
+use common::netlink::{Hop, Mirror, Neighbour, NeighbourKey, Resilience};
 use common::xdp::PuntReason;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -68,6 +68,16 @@ pub(super) struct Renderer<'a> {
     pub(super) predecessor: Option<GroupId>,
 }
 
+/// Where a group sends packets.
+#[derive(Clone, Copy, Debug)]
+struct Ways<'a> {
+    hops: &'a [Hop],
+    /// Longest packet in bytes.
+    mtu: u16,
+    /// The kernel's group is resilient, so.
+    resilience: Option<Resilience>,
+}
+
 impl Renderer<'_> {
     /// Renders all groups whose content depends on links, neighbours or objects.
     pub(super) fn render_all(&mut self) -> Rendered {
@@ -110,12 +120,18 @@ impl Renderer<'_> {
                     gateway: Some(key.address),
                     ..Hop::default()
                 };
-                self.render_hops(id, (&[hop], terms.mtu), rendered)
+                self.render_hops(id, Ways::of(&[hop], terms), rendered)
             }
-            Spec::Hops(hops, terms) => self.render_hops(id, (&hops, terms.mtu), rendered),
+            Spec::Hops(hops, terms) => self.render_hops(id, Ways::of(&hops, terms), rendered),
             Spec::Object(object, terms) => match object_hops(self.mirror, object) {
                 Some(hops) if hops.is_empty() => Group::Blackhole,
-                Some(hops) => self.render_hops(id, (&hops, terms.mtu), rendered),
+                Some(hops) => {
+                    let ways = Ways {
+                        resilience: resilience_of(self.mirror, object),
+                        ..Ways::of(&hops, terms)
+                    };
+                    self.render_hops(id, ways, rendered)
+                }
                 // The object is gone and its routes will follow: until then nothing changes.
                 None => return,
             },
@@ -186,13 +202,9 @@ impl Renderer<'_> {
         neighbour.and_then(Neighbour::usable_mac).is_none()
     }
 
-    /// The content of a group that forwards packets of at most `mtu` bytes to one of `hops`.
-    fn render_hops(
-        &mut self,
-        id: GroupId,
-        (hops, mtu): (&[Hop], u16),
-        rendered: &mut Rendered,
-    ) -> Group {
+    /// The content of a group that forwards packets in one of these ways.
+    fn render_hops(&mut self, id: GroupId, ways: Ways<'_>, rendered: &mut Rendered) -> Group {
+        let Ways { hops, mtu, .. } = ways;
         if let Some(reason) = self.why_punted(hops) {
             self.groups.replace_hops(id, Vec::new());
             return Group::Punt(reason);
@@ -208,16 +220,16 @@ impl Renderer<'_> {
                 self.groups.replace_hops(id, Vec::new());
                 Group::Unreachable
             }
-            None => self.render_gateways(id, (hops, mtu), rendered),
+            None => self.render_gateways(id, ways, rendered),
         }
     }
 
-    fn render_gateways(
-        &mut self,
-        id: GroupId,
-        (hops, mtu): (&[Hop], u16),
-        rendered: &mut Rendered,
-    ) -> Group {
+    fn render_gateways(&mut self, id: GroupId, ways: Ways<'_>, rendered: &mut Rendered) -> Group {
+        let Ways {
+            hops,
+            mtu,
+            resilience,
+        } = ways;
         let mut members: Vec<(Member, bool)> = Vec::with_capacity(hops.len());
         let mut held = Vec::with_capacity(hops.len());
         for hop in hops {
@@ -235,7 +247,7 @@ impl Renderer<'_> {
             }
         }
         self.groups.replace_hops(id, held);
-        if let [(only, _)] = members[..] {
+        if let ([(only, _)], None) = (&members[..], resilience) {
             return Group::Forward(only.next_hop);
         }
         let mut alive: Vec<Member> = members
@@ -253,8 +265,12 @@ impl Renderer<'_> {
             Some(buckets) => buckets.changed(&alive),
             None => Buckets::new(&alive).of_lineage(self.groups.new_lineage()),
         };
+        let group = match resilience {
+            Some(terms) => Group::Resilient(self.groups.allot(id, &terms, &alive, buckets)),
+            None => Group::Balance(buckets),
+        };
         self.groups.set_members(id, alive);
-        Group::Balance(buckets)
+        group
     }
 
     /// The buckets that those of a group are made from: its own, or those of the group that its
@@ -263,10 +279,8 @@ impl Renderer<'_> {
         // Without members the entry is that of the number's last owner.
         let rendered = |id: &GroupId| !self.groups.members(*id).is_empty();
         let mut groups = [Some(id), self.predecessor].into_iter().flatten();
-        match self.tables.groups.get(groups.find(rendered)?.index()) {
-            Some(Group::Balance(buckets)) => Some(buckets),
-            _ => None,
-        }
+        let before = self.tables.groups.get(groups.find(rendered)?.index());
+        before.and_then(Group::buckets)
     }
 
     /// The member that `hop` makes, and whether it is alive. Its next hop is added to `held`.
@@ -310,6 +324,16 @@ impl Renderer<'_> {
         let resolved = self.tables.next_hops[next_hop.index()].mac.is_some();
         let alive = self.tables.ports[port.index()].up && resolved;
         Some((member, alive))
+    }
+}
+
+impl<'a> Ways<'a> {
+    fn of(hops: &'a [Hop], terms: Terms) -> Self {
+        Self {
+            hops,
+            mtu: terms.mtu,
+            resilience: None,
+        }
     }
 }
 

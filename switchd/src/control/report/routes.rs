@@ -2,16 +2,28 @@
 
 use super::mac_text;
 use crate::control::api::{
-    GroupRow, NeighbourRow, NextHopRow, NextHopShare, RouteRow, WantedRoutes,
+    GroupRow, NeighbourRow, NextHopRow, NextHopShare, ResilientRow, RouteRow, WantedRoutes,
 };
 use crate::control::program::Spec;
 use crate::control::state::State;
 use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::Group;
 use crate::tables::dlb::Mode;
+use crate::tables::resilient::Allotment;
 use common::netlink::NeighbourKey;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, HashMap};
+
+/// The buckets of a resilient group.
+fn resilient_row(allotment: &Allotment) -> ResilientRow {
+    let terms = allotment.terms();
+    ResilientRow {
+        buckets: terms.buckets,
+        idle_seconds: terms.idle.as_secs_f64(),
+        unbalanced_seconds: terms.unbalanced.as_secs_f64(),
+        waiting: allotment.waiting(),
+    }
+}
 
 impl State {
     pub(super) fn next_hop_share(&self, id: NextHopId, percent: f64) -> NextHopShare {
@@ -27,22 +39,25 @@ impl State {
         }
     }
 
+    /// Next hops by their share of the buckets.
+    fn shares(&self, table: &[NextHopId]) -> Vec<NextHopShare> {
+        let mut shares: BTreeMap<NextHopId, u32> = BTreeMap::new();
+        for hop in table {
+            *shares.entry(*hop).or_default() += 1;
+        }
+        let all: u32 = shares.values().sum();
+        let percent = |share: u32| f64::from(share) * 100.0 / f64::from(all.max(1));
+        let rows = shares.into_iter();
+        rows.map(|(hop, share)| self.next_hop_share(hop, percent(share)))
+            .collect()
+    }
+
     /// What a group does, and where it sends.
     fn action(&self, id: GroupId) -> (&'static str, Vec<NextHopShare>) {
         match self.routing.program().tables().group(id) {
             Some(Group::Forward(hop)) => ("forward", vec![self.next_hop_share(*hop, 100.0)]),
-            Some(Group::Balance(buckets)) => {
-                let mut shares: BTreeMap<NextHopId, u32> = BTreeMap::new();
-                for hop in buckets.table() {
-                    *shares.entry(*hop).or_default() += 1;
-                }
-                let all: u32 = shares.values().sum();
-                let percent = |share: u32| f64::from(share) * 100.0 / f64::from(all.max(1));
-                let rows = shares
-                    .into_iter()
-                    .map(|(hop, share)| self.next_hop_share(hop, percent(share)));
-                ("forward", rows.collect())
-            }
+            Some(Group::Balance(buckets)) => ("forward", self.shares(buckets.table())),
+            Some(Group::Resilient(resilient)) => ("forward", self.shares(resilient.table())),
             Some(Group::Glean { port, ifindex, .. }) => {
                 let name = self.port_name(*port);
                 let interface = self.interface_name(*ifindex);
@@ -149,6 +164,7 @@ impl State {
                     routes,
                     members,
                     mode: mode.name().to_owned(),
+                    resilient: program.allotment(id).map(resilient_row),
                     next_hops: shares,
                 })
             })
@@ -162,7 +178,7 @@ impl State {
     fn mode(&self, id: GroupId) -> Mode {
         let tables = self.routing.program().tables();
         match tables.group(id) {
-            Some(Group::Balance(_)) => tables.dlb.mode(id),
+            Some(Group::Balance(_) | Group::Resilient(_)) => tables.dlb.mode(id),
             _ => Mode::Off,
         }
     }

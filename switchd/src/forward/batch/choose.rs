@@ -24,8 +24,8 @@ impl Batch {
         let lanes = self.lanes.iter().zip(&self.parsed).zip(&self.groups);
         self.choices.extend(
             lanes.map(|(((frame, _), parsed), group)| match hashes.next() {
-                Some(hash) => choose_by(tables, *group, || *hash),
-                None => choose(tables, *group, frame.bytes(), parsed),
+                Some(hash) => choose_by(tables, *group, || *hash, now),
+                None => choose(tables, *group, (frame.bytes(), parsed), now),
             }),
         );
     }
@@ -43,7 +43,7 @@ impl Batch {
         let lanes = self.groups.iter().zip(&self.hashes).zip(&self.flows);
         let choices = lanes.map(|((group, hash), flow)| match flow {
             Some(flow) => balancer.choose(tables, *flow, now),
-            None => choose_by(tables, *group, || *hash),
+            None => choose_by(tables, *group, || *hash, now),
         });
         self.choices.extend(choices);
     }

@@ -66,9 +66,7 @@ impl Balancer {
         if dlb.mode(group) == Mode::Off {
             return None;
         }
-        let Some(Group::Balance(buckets)) = tables.group(group) else {
-            return None;
-        };
+        let buckets = tables.group(group).and_then(Group::buckets)?;
         if is_host_sprayed(frame, parsed, &dlb.spray) {
             return None;
         }
@@ -85,7 +83,7 @@ impl Balancer {
     /// The next hop of a packet of such a flow.
     #[inline]
     pub fn choose(&mut self, tables: &Tables, flow: Flow, now: Time) -> Choice {
-        let Some(Group::Balance(buckets)) = tables.group(flow.group) else {
+        let Some(buckets) = tables.group(flow.group).and_then(Group::buckets) else {
             return Choice::Dead;
         };
         let settings = tables.dlb.settings(flow.group);
@@ -110,7 +108,7 @@ impl Balancer {
         let hash = ecmp::flow_hash(frame, parsed, &tables.hashing);
         match self.flow(tables, group, (frame, parsed), hash) {
             Some(flow) => self.choose(tables, flow, now),
-            None => choose_by(tables, group, || hash),
+            None => choose_by(tables, group, || hash, now),
         }
     }
 

@@ -8,6 +8,7 @@ mod kernel;
 mod operation;
 mod punted;
 mod queues;
+mod resilient;
 mod trace;
 mod trim;
 mod workers;

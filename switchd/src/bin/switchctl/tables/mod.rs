@@ -9,7 +9,7 @@ use std::fmt::Write;
 use switchd::config::comments;
 use switchd::control::api::{
     Answer, Change, DropRow, ElephantRow, FlowletRow, GroupRow, NeighbourRow, NextHopRow,
-    NextHopShare, PortRow, PuntedRow, RouteRow, Status, TraceReport, WorkerRow,
+    NextHopShare, PortRow, PuntedRow, ResilientRow, RouteRow, Status, TraceReport, WorkerRow,
 };
 
 /// The content of the answer, without its name, as indented JSON.
@@ -121,6 +121,7 @@ const GROUP_COLUMNS: &[&str] = &[
     ">routes",
     ">members",
     "mode",
+    "resilient",
     "next hops in use",
 ];
 
@@ -284,8 +285,23 @@ fn group_row(row: &GroupRow) -> Vec<String> {
         row.routes.to_string(),
         row.members.to_string(),
         row.mode.clone(),
+        row.resilient
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), resilient),
         next_hops(&row.next_hops),
     ]
+}
+
+fn resilient(row: &ResilientRow) -> String {
+    let (buckets, idle) = (row.buckets, row.idle_seconds);
+    let mut text = format!("{buckets} buckets, idle {idle} s");
+    if row.unbalanced_seconds > 0.0 {
+        text += &format!(", unbalanced {} s", row.unbalanced_seconds);
+    }
+    if row.waiting > 0 {
+        text += &format!(", {} waiting", row.waiting);
+    }
+    text
 }
 
 fn flowlet_row(row: &FlowletRow) -> Vec<String> {

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 mod bridges;
 mod interfaces;
 mod punted;
+mod resilient;
 mod rules;
 
 const REPLACE: u16 = 0x100;

@@ -40,7 +40,8 @@ const _: () = assert!(matches!(STEPS[ROUTES], Kind::Routes4));
 const SETTLE: Span = Span::from_millis(20);
 
 /// At least this many times the length of the last dump of routes passes until the next one:
-/// following a full table takes at most a fifth of the control thread.
+/// following a full table takes at most a fifth of the control thread. Messages that were lost are
+/// worth a dump at once, but only one: who loses messages while it dumps loses more by dumping on.
 const REST: u64 = 4;
 
 /// A dump that is silent for this long is begun again.
@@ -157,6 +158,10 @@ pub struct Follower {
     dump: Option<Dump>,
     /// The next resynchronisation, and why.
     planned: (Time, ResyncReason),
+    /// Why there is the one that is under way, or was the last.
+    reason: ResyncReason,
+    /// Why there was the last that came to its end.
+    ended_reason: ResyncReason,
     sequence: u32,
     /// Number of our socket: its dumps, not those of others, answer us.
     port: u32,
@@ -176,6 +181,8 @@ impl Follower {
             settings,
             dump: None,
             planned: (Time::ZERO, ResyncReason::Start),
+            reason: ResyncReason::Start,
+            ended_reason: ResyncReason::Start,
             sequence: 0,
             port,
             synced: false,
@@ -244,7 +251,8 @@ impl Follower {
         if now < self.planned.0 {
             return None;
         }
-        self.statistics.resyncs[self.planned.1.index()] += 1;
+        self.reason = self.planned.1;
+        self.statistics.resyncs[self.reason.index()] += 1;
         self.planned = (now + self.settings.resync, ResyncReason::Periodic);
         self.begin_step(0, now, now);
         self.poll_request(now)
@@ -254,7 +262,8 @@ impl Follower {
         // Zero marks messages that nobody asked for.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
         self.mirror.begin(self.sequence);
-        let rests_until = if step == ROUTES {
+        let rests = self.reason != ResyncReason::Overrun || self.ended_reason == self.reason;
+        let rests_until = if step == ROUTES && rests {
             let statistics = &self.statistics;
             statistics.last_end + statistics.last_routes.times(REST)
         } else {
@@ -385,6 +394,7 @@ impl Follower {
             return;
         }
         self.synced = true;
+        self.ended_reason = self.reason;
         self.statistics.last_routes = now.since(self.routes_began);
         self.statistics.last_duration = now.since(dump.began);
         self.statistics.last_end = now;

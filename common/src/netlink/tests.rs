@@ -653,3 +653,73 @@ fn dumps_that_fail_are_repeated() {
     assert!(!follower.is_synced());
     assert_eq!(follower.statistics().resyncs[6], 2);
 }
+
+/// The kind of what a request asks for, and its number.
+fn asked(request: &[u8]) -> (u16, u32) {
+    let kind = u16::from_ne_bytes([request[4], request[5]]);
+    let sequence = u32::from_ne_bytes(request[8..12].try_into().unwrap());
+    (kind - 2, sequence)
+}
+
+/// SW-2: after a loss of messages everything that a large table of routes would delay is read
+/// before the routes are asked for, each thing is told as it is found, and the routes are asked for
+/// at once; when that was not enough, only after a rest.
+#[test]
+fn what_was_lost_is_read_before_the_routes() {
+    const ROUTE: u16 = 24;
+    let mut follower = Follower::new(Settings::default(), PORT);
+    let mut now = Time::from_nanos(1);
+    let slow = Span::from_secs(6);
+    let neighbour = message(
+        28,
+        0,
+        0,
+        &[2, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0],
+        &[(1, &[10, 0, 0, 9]), (2, &[2; 6])],
+    );
+    // Answers the dump that is asked for; routes take their time. Returns the requests, with the
+    // changes that were told by then.
+    let dump = |follower: &mut Follower, now: &mut Time| {
+        let mut seen = Vec::new();
+        loop {
+            let Some(request) = follower.poll_request(*now) else {
+                return seen;
+            };
+            let (kind, sequence) = asked(&request);
+            let mut changes = Vec::new();
+            follower.take_changes(&mut changes);
+            seen.push((kind, changes));
+            if kind == 28 && request[16] == 0 {
+                let mut answer = neighbour.clone();
+                answer[8..12].copy_from_slice(&sequence.to_ne_bytes());
+                follower.handle(&answer, *now);
+            }
+            if kind == ROUTE {
+                *now += slow;
+            }
+            follower.handle(&message(3, 2, sequence, &[0; 4], &[]), *now);
+        }
+    };
+    let kinds = |seen: &[(u16, Vec<Change>)]| seen.iter().map(|it| it.0).collect::<Vec<_>>();
+    let start = dump(&mut follower, &mut now);
+    let all = kinds(&start);
+    assert!(follower.is_synced());
+    let routes = all.iter().position(|kind| *kind == ROUTE).expect("asked");
+    assert_eq!(all[routes..], [ROUTE, ROUTE], "they come last: {all:?}");
+    let told = Change::Neighbour(NeighbourKey {
+        ifindex: 3,
+        address: [10, 0, 0, 9].into(),
+    });
+    assert_eq!(start[routes].1, [told], "before the routes are asked for");
+    follower.handle_overrun(now);
+    now += Span::from_millis(20);
+    assert_eq!(kinds(&dump(&mut follower, &mut now)), all, "no rest");
+    follower.handle_overrun(now);
+    now += Span::from_millis(20);
+    let again = kinds(&dump(&mut follower, &mut now));
+    assert_eq!(again, all[..routes], "the routes rest");
+    assert!(follower.deadline() > now + slow);
+    now = follower.deadline();
+    let rest = kinds(&dump(&mut follower, &mut now));
+    assert_eq!(rest[..2], all[routes..], "then they are asked for");
+}

@@ -224,25 +224,30 @@ impl Dlb {
             Span::from_micros(self.sampling_interval_microseconds),
         );
         let is_balanced = self.mode != Mode::Off || !self.group.is_empty();
-        let slow = |port: &&PortFacts| {
-            let interval = sampling_interval(configured, port.speed);
-            interval > configured && Span::from_micros(timeout) < interval.times(SAMPLES)
-        };
+        // What nobody has set is derived from the speed without a word.
+        let is_set = configured != Scale::default().interval;
         let warning = |port: &PortFacts| {
-            let micros = sampling_interval(configured, port.speed)
-                .nanos()
-                .div_ceil(1_000);
-            format!(
-                "{}: too slow to be measured each {} µs, it is each {micros} µs; \
-                 ecmp.dlb.idle_time_microseconds = {timeout} should be at least {}, or flows \
-                 avoid ports because of their own load",
-                port.name,
-                self.sampling_interval_microseconds,
-                SAMPLES * micros
-            )
+            let interval = sampling_interval(configured, port.speed);
+            let is_short = Span::from_micros(timeout) < interval.times(SAMPLES);
+            if interval <= configured || !(is_set || is_short) {
+                return None;
+            }
+            let micros = interval.nanos().div_ceil(1_000);
+            let mut text = format!(
+                "{}: too slow to be measured each {} µs, it is each {micros} µs",
+                port.name, self.sampling_interval_microseconds,
+            );
+            if is_short {
+                text += &format!(
+                    "; ecmp.dlb.idle_time_microseconds = {timeout} should be at least {}, or \
+                     flows avoid ports because of their own load",
+                    SAMPLES * micros
+                );
+            }
+            Some(text)
         };
-        let ports = ports.iter().filter(slow).filter(|_| is_balanced);
-        ports.map(warning).collect()
+        let ports = ports.iter().filter(|_| is_balanced);
+        ports.filter_map(warning).collect()
     }
 
     /// What the workers need of it.

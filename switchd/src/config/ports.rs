@@ -1,7 +1,7 @@
 //! From names and patterns to the ports of this machine.
 
 use super::facts::PortFacts;
-use super::rules::matches_pattern;
+use super::rules::{is_pattern, matches_pattern};
 use super::schema::{Config, PortOverride};
 use super::speed::{LinkSpeed, Speed};
 use crate::limits::{MAX_PORTS, PORT_BURST_MIN};
@@ -211,11 +211,6 @@ impl PortSettings {
             validation: self.source_validation,
         }
     }
-}
-
-/// Whether this is a pattern and not a name.
-fn is_pattern(text: &str) -> bool {
-    text.contains(['*', '?'])
 }
 
 /// Whether the interface `name` can be a port because of `pattern`.

@@ -19,6 +19,11 @@ pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     rest(pattern.as_bytes(), name.as_bytes())
 }
 
+/// Whether this is a pattern and not a name.
+pub(super) fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
 /// Whether some name has the form of both patterns.
 pub(super) fn overlap(one: &str, other: &str) -> bool {
     fn rest(a: &[u8], b: &[u8]) -> bool {

@@ -2,9 +2,10 @@
 //! named port existed.
 
 use super::facts::PortFacts;
+use super::policy::nobody;
 use super::ports::parse_mode;
 use super::rings::RingSize;
-use super::rules::{matches_nothing, no_interface, overlap};
+use super::rules::{is_pattern, matches_nothing, no_interface, overlap};
 use super::schema::{Config, PortOverride};
 use super::speed::Speed;
 use crate::limits::{CELL, FDB_ENTRIES_MAX, MAX_PORTS, MAX_WORKERS, PUNT_RATE_MAX};
@@ -245,24 +246,26 @@ impl Config {
         let listed = self.port.iter().map(|it| facts(&it.name, Some(it)));
         let matched = self.ports.iter().map(|it| facts(it, None));
         // What a section names is a port of its own if it can be one of those.
-        let is_port = |name: &String| {
+        let is_port = |name: &str| {
             let listed = self.port.iter().any(|it| overlap(name, &it.name));
             listed || self.ports.iter().any(|it| overlap(name, it))
         };
-        let groups = self.qos.group.iter().flat_map(|it| it.ports.clone());
-        let queues = self.qos.queue.iter().flat_map(|it| it.ports.clone());
-        let cables = self.qos.headroom.port.iter();
-        let cables = cables.flat_map(|it| it.ports.clone());
-        let pauses = self.qos.flow_control.port.iter();
-        let pauses = pauses.flat_map(|it| it.ports.clone());
-        let named = groups.chain(queues).chain(cables).chain(pauses);
-        let named = named.filter(is_port);
-        let named = named.map(|it| facts(&it, None));
+        let (can_be, cannot): (Vec<_>, Vec<_>) =
+            self.qos.named_ports().partition(|(_, name)| is_port(name));
+        let named = can_be
+            .iter()
+            .map(|(_, name)| facts(&(*name).to_owned(), None));
         let mut all: Vec<PortFacts> = listed.chain(matched).chain(named).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all.dedup_by(|a, b| a.name == b.name);
+        let mut refusals = Refusals::default();
+        // Names are refused with the rest.
+        for (key, pattern) in cannot.into_iter().filter(|(_, name)| is_pattern(name)) {
+            refusals.add(Refusal::new(key, nobody(pattern, &all)));
+        }
         // Of queues nothing is known yet.
-        self.fit(all, None).map(|_| ())
+        refusals.keep(self.fit(all, None));
+        refusals.or(())
     }
 
     /// Where Prometheus may ask; `None` for nowhere.

@@ -1,7 +1,7 @@
 //! `[qos.flow_control]` and `[qos.watchdog]`: what a port pauses, what it obeys, and when a pause
 //! is a storm.
 
-use super::ports::{concerns, known};
+use super::ports::concerns;
 use crate::config::facts::PortFacts;
 use crate::config::qos::{Directions, Mode, Qos};
 use crate::config::rules::class_numbers;
@@ -24,7 +24,7 @@ impl Qos {
     ///
     /// # Errors
     /// All of them.
-    pub(super) fn check_flow_control(&self, ports: &[PortFacts]) -> Result<(), Refusals> {
+    pub(super) fn check_flow_control(&self) -> Result<(), Refusals> {
         let of = &self.flow_control;
         let mut refusals = Refusals::default();
         refusals.require(
@@ -35,7 +35,6 @@ impl Qos {
         refusals.keep(class_numbers("qos.flow_control.priorities", &of.priorities));
         for (place, port) in of.port.iter().enumerate() {
             let key = |name: &str| format!("qos.flow_control.port[{place}].{name}");
-            refusals.keep(known(&key("ports"), &port.ports, ports));
             refusals.require(
                 port.pause == Directions::Off || port.pfc == Directions::Off,
                 &key("pause"),

@@ -1,7 +1,7 @@
 //! `[qos.headroom]`: what lossless groups get beyond their threshold, and whether a shared pool is
 //! large enough (SW-12).
 
-use super::ports::{concerns, known};
+use super::ports::concerns;
 use crate::config::facts::PortFacts;
 use crate::config::qos::{self, Group, HeadroomPort, HeadroomSize, Peer, Qos};
 use crate::limits::CLASSES;
@@ -19,7 +19,7 @@ use common::wire::ethernet;
 const HOSTD_BACKLOG: u64 = 131_072;
 
 impl Qos {
-    pub(super) fn check_headroom(&self, ports: &[PortFacts]) -> Result<(), Refusals> {
+    pub(super) fn check_headroom(&self) -> Result<(), Refusals> {
         let of = &self.headroom;
         let mut refusals = Refusals::default();
         let key = |name: &str| format!("qos.headroom.{name}");
@@ -39,7 +39,6 @@ impl Qos {
         for (place, port) in of.port.iter().enumerate() {
             let key = |name: &str| format!("qos.headroom.port[{place}].{name}");
             refusals.keep(port.check(&key));
-            refusals.keep(known(&key("ports"), &port.ports, ports));
         }
         refusals.or(())
     }

@@ -23,7 +23,8 @@ use crate::traffic::headroom::Breakdown;
 use common::config::{Refusal, Refusals, require, within};
 use common::time::Span;
 use common::units::Rate;
-use ports::{concerns, known};
+use ports::concerns;
+pub(super) use ports::nobody;
 use sections::Sections;
 
 /// A compiled `[qos]`.
@@ -75,6 +76,7 @@ impl Qos {
         let mut warnings = relations::check(&policy, ports, &sections, base_rtt)?;
         warnings.extend(self.lateness_warnings(&policy, ports));
         warnings.extend(trim::warnings(&policy));
+        warnings.extend(self.pattern_warnings(ports));
         Ok(Compiled {
             policy,
             warnings,
@@ -99,8 +101,8 @@ impl Qos {
             "qos.plane_speed",
             "a plane of speed 0 carries nothing",
         ));
-        refusals.keep(self.check_headroom(ports));
-        refusals.keep(self.check_flow_control(ports));
+        refusals.keep(self.check_headroom());
+        refusals.keep(self.check_flow_control());
         let mut policy = Policy::plain(ports.len(), cells(self.queue_depth_bytes));
         policy.classify = refusals.keep(self.classify()).unwrap_or_default();
         policy.trim = refusals.keep(self.trim.compile()).unwrap_or_default();
@@ -132,14 +134,7 @@ impl Qos {
             let flow_control = refusals.keep(self.flow_control(&policy.classify, port, facts));
             port.flow_control = flow_control.unwrap_or_default();
         }
-        for (place, group) in self.group.iter().enumerate() {
-            let key = format!("qos.group[{place}].ports");
-            refusals.keep(known(&key, &group.ports, ports));
-        }
-        for (place, queue) in self.queue.iter().enumerate() {
-            let key = format!("qos.queue[{place}].ports");
-            refusals.keep(known(&key, &queue.ports, ports));
-        }
+        refusals.keep(self.check_names(ports));
         refusals.or((policy, headroom, sections))
     }
 

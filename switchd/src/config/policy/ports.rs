@@ -1,7 +1,8 @@
 //! Which ports a section of `[qos]` is about.
 
 use crate::config::facts::PortFacts;
-use crate::config::rules::matches_pattern;
+use crate::config::qos::Qos;
+use crate::config::rules::{is_pattern, matches_pattern};
 use common::config::{Refusal, Refusals};
 
 /// Whether a section with these `patterns` applies to the port `name`.
@@ -12,21 +13,63 @@ pub(super) fn concerns(patterns: &[String], name: &str) -> bool {
             .any(|pattern| matches_pattern(pattern, name))
 }
 
-/// Refuses patterns that match no port: they are most likely mistyped.
-pub(super) fn known(key: &str, patterns: &[String], ports: &[PortFacts]) -> Result<(), Refusals> {
-    let mut refusals = Refusals::default();
-    for (place, pattern) in patterns.iter().enumerate() {
-        let is_port = |port: &PortFacts| matches_pattern(pattern, &port.name);
-        // Without ports there is nothing to compare with.
-        if !ports.is_empty() && !ports.iter().any(is_port) {
-            let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-            let what = match pattern.contains(['*', '?']) {
-                true => "no port matches",
-                false => "no port is called",
-            };
-            let reason = format!("{what} {pattern:?}; there are {}", names.join(", "));
-            refusals.add(Refusal::new(format!("{key}[{place}]"), reason));
-        }
+impl Qos {
+    /// The names and patterns of ports in all sections, with their keys.
+    pub(in crate::config) fn named_ports(&self) -> impl Iterator<Item = (String, &str)> {
+        let of = self.group.iter().map(|it| &it.ports).enumerate();
+        let groups = of.map(|(place, ports)| (format!("qos.group[{place}]"), ports));
+        let of = self.queue.iter().map(|it| &it.ports).enumerate();
+        let queues = of.map(|(place, ports)| (format!("qos.queue[{place}]"), ports));
+        let of = self.headroom.port.iter().map(|it| &it.ports).enumerate();
+        let cables = of.map(|(place, ports)| (format!("qos.headroom.port[{place}]"), ports));
+        let of = self
+            .flow_control
+            .port
+            .iter()
+            .map(|it| &it.ports)
+            .enumerate();
+        let pauses = of.map(|(place, ports)| (format!("qos.flow_control.port[{place}]"), ports));
+        let sections = groups.chain(queues).chain(cables).chain(pauses);
+        sections.flat_map(|(section, ports)| {
+            let names = ports.iter().enumerate();
+            names.map(move |(place, name)| (format!("{section}.ports[{place}]"), name.as_str()))
+        })
     }
-    refusals.or(())
+
+    /// Refuses names that no port has: they are most likely mistyped. What matches a pattern may
+    /// come later.
+    pub(super) fn check_names(&self, ports: &[PortFacts]) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let unknown = self.nobodys(ports).filter(|(_, name)| !is_pattern(name));
+        for (key, name) in unknown {
+            refusals.add(Refusal::new(key, nobody(name, ports)));
+        }
+        refusals.or(())
+    }
+
+    /// A warning for each pattern that no port matches yet.
+    pub(super) fn pattern_warnings(&self, ports: &[PortFacts]) -> Vec<String> {
+        let patterns = self.nobodys(ports).filter(|(_, name)| is_pattern(name));
+        patterns
+            .map(|(key, name)| format!("{key}: {} so far", nobody(name, ports)))
+            .collect()
+    }
+
+    fn nobodys(&self, ports: &[PortFacts]) -> impl Iterator<Item = (String, &str)> {
+        self.named_ports().filter(move |(_, name)| {
+            let is_port = |port: &PortFacts| matches_pattern(name, &port.name);
+            // Without ports there is nothing to compare with.
+            !ports.is_empty() && !ports.iter().any(is_port)
+        })
+    }
+}
+
+/// What is wrong with the name or pattern of no port.
+pub(in crate::config) fn nobody(name: &str, ports: &[PortFacts]) -> String {
+    let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+    let what = match is_pattern(name) {
+        true => "no port matches",
+        false => "no port is called",
+    };
+    format!("{what} {name:?}; there are {}", names.join(", "))
 }

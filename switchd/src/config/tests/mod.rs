@@ -3,6 +3,7 @@ mod limits;
 mod pauses;
 mod rings;
 mod uet;
+mod warnings;
 
 use super::*;
 use crate::tables::dlb::Mode;
@@ -523,8 +524,8 @@ fn broken_relations_are_refused() {
         ),
         (
             "groups = [3]",
-            "groups = [3]\nports = [\"c*\"]",
-            "group[0].ports[0]: no port matches \"c*\"",
+            "groups = [3]\nports = [\"c\"]",
+            "group[0].ports[0]: no port is called \"c\"",
         ),
         (
             "headroom = \"auto\"",

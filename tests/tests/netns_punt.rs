@@ -190,9 +190,42 @@ fn a_mixed_multipath_route_is_the_kernels() {
     assert_eq!(rig.count(), before + 60);
     rig.leaf("ip route replace 203.0.113.0/24 via 10.201.1.0");
     rig.wait_nothing_punted();
-    // Encapsulation, though by a port.
-    rig.leaf("ip -6 route add 2001:db8:77::/48 encap seg6 mode encap segs fd00:77::1 dev spine1");
-    rig.wait_punted("2001:db8:77::/48", "", "encapsulated");
+}
+
+/// SW-1: packets of a route with an encapsulation, here SRv6, are the kernel's though it leaves by
+/// a port: it wraps them, and h2, their only segment, unwraps and answers them.
+#[test]
+fn a_route_that_encapsulates_is_the_kernels() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("puencap");
+    let h2 = |line: &str| {
+        let output = rig.lab.host("h2").run(line.split(' ')).unwrap();
+        output.expect_ok()
+    };
+    for line in [
+        "sysctl -qw net.ipv6.conf.all.seg6_enabled=1",
+        "sysctl -qw net.ipv6.conf.leaf1.seg6_enabled=1",
+        "ip -6 route add local 2001:db8:77::/48 dev lo",
+    ] {
+        h2(line);
+    }
+    let segment = rig.address("h2", true);
+    let to = "2001:db8:77::/48";
+    rig.leaf(&format!(
+        "ip -6 route add {to} encap seg6 mode encap segs {segment} dev h2"
+    ));
+    let why = rig.wait_punted(to, "", "encapsulated");
+    assert!(why.contains("encapsulat"), "{why}");
+    let before = rig.count();
+    assert_eq!(rig.answered("2001:db8:77::1"), 3);
+    assert_eq!(rig.count(), before + 3, "punted");
+    // What has no such route stays with switchd.
+    assert_eq!(rig.answered(&segment), 3);
+    assert_eq!(rig.count(), before + 3);
+    assert_healthy(&rig.lab, &[]);
 }
 
 /// SW-1: packets to local prefixes, and to more local addresses than the steering program lists,
@@ -368,6 +401,7 @@ fn a_port_in_a_bridge_is_the_bridges() {
 const IN_GUEST: &[&str] = &[
     "frames_of_the_kernels_vlan_are_the_kernels",
     "a_port_in_a_vrf_is_the_vrfs",
+    "packets_are_routed_through_vxlan",
     "packets_are_routed_through_ipip",
     "packets_are_routed_through_gre",
 ];

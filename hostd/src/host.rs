@@ -2,7 +2,7 @@
 
 use crate::app::socket::{self, Applications};
 use crate::config::{self, Config};
-use crate::control::interfaces::{Interface, Interfaces, fastest};
+use crate::control::interfaces::{Interface, Interfaces, speeds as speeds_of};
 use crate::control::link::{Link, Standing, Wanted};
 use crate::control::port::{Announce, Port};
 use crate::control::questions::{self, RouterHandle};
@@ -15,7 +15,7 @@ use crate::edge::region::Released;
 use crate::limits;
 use crate::net::port::NetPort;
 use crate::net::sleep::Sleeper;
-use crate::verbs::Speeds;
+use crate::verbs::{PortId, Speeds};
 use crate::worker::{Published, Worker};
 use common::config::Loaded;
 use common::sys::{Waker, monotonic};
@@ -189,6 +189,8 @@ fn raise_descriptor_limit() {
 struct Opened<Q> {
     ports: Vec<NetPort<Q>>,
     interfaces: Vec<Interface>,
+    /// What applications see of them.
+    port: Port,
     pool: FramePool,
 }
 
@@ -222,11 +224,8 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
     } else {
         Umem::new(frames, config.frames.ring)?
     };
-    let mut opened = Opened {
-        ports: Vec::new(),
-        interfaces: Vec::new(),
-        pool: FramePool::new(umem.region().clone()),
-    };
+    let pool = FramePool::new(umem.region().clone());
+    let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
     for (interface, _, speeds) in devices {
         let mut options = PortOptions::new(Role::Host);
         options.mode = interface.mode;
@@ -247,23 +246,33 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
         let mtu = port.device.mtu;
         let standing = Standing { speeds, mtu };
         let link = Arc::new(Link::new(wanted(interface), standing));
-        let path_mtu = config.transport.path_mtu.min(longest_payload(&opened.pool));
-        let table = config.transport.table();
-        let mac = port.device.mac;
-        let seen = Port::new(&interface.name, mac, path_mtu, link.clone(), table);
-        opened.interfaces.push(Interface {
+        interfaces.push(Interface {
             name: interface.name.clone(),
             ifindex: port.device.ifindex,
             mac: port.device.mac,
             mode: port.mode,
             steering: port.steering,
             queues,
-            port: Arc::new(seen),
             link,
         });
-        opened.ports.push(NetPort::new(port.queues));
+        ports.push(NetPort::new(port.queues));
     }
-    Ok(opened)
+    let path_mtu = config.transport.path_mtu.min(longest_payload(&pool));
+    let links = interfaces.iter().map(|interface| interface.link.clone());
+    let first = interfaces.first().expect("at least one interface");
+    let port = Port::new(
+        &first.name,
+        first.mac,
+        path_mtu,
+        links.collect(),
+        config.transport.table(),
+    );
+    Ok(Opened {
+        ports,
+        interfaces,
+        port,
+        pool,
+    })
 }
 
 /// The longest payload of a packet that a frame has room for.
@@ -293,7 +302,7 @@ pub struct Running {
     thread: JoinHandle<()>,
 }
 
-/// Starts a worker over `ports`, the fastest of which has these speeds. `watch` registers the
+/// Starts a worker over `ports`, which have these speeds, one each. `watch` registers the
 /// descriptors that wake it besides doorbells.
 ///
 /// # Errors
@@ -301,7 +310,7 @@ pub struct Running {
 pub fn start_worker<Q: QueueIo + Send + 'static>(
     config: &Config,
     seed: [u8; 32],
-    speeds: Speeds,
+    speeds: &[Speeds],
     ports: Vec<NetPort<Q>>,
     pool: FramePool,
     watch: impl FnOnce(&Sleeper, &[NetPort<Q>]) -> io::Result<()>,
@@ -319,11 +328,12 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
         .name("hostd-unmap".to_owned())
         .spawn(move || to_unmap.into_iter().for_each(drop::<Released>))?;
     let mut rules = config.engine(seed);
-    rules.flow_control.speed = speeds.link;
     // The MTU of a link may be raised while the daemon runs, its frames stay as long as they are.
     rules.path_mtu = rules.path_mtu.min(longest_payload(&pool));
     let mut engine = Worker::new(rules, ports, pool, control, released_memory);
-    engine.set_speeds(speeds);
+    for (speeds, port) in speeds.iter().zip((0..).map(PortId::new)) {
+        engine.set_speeds(port, *speeds);
+    }
     let published = engine.published();
     let thread = std::thread::Builder::new()
         .name("hostd-worker".to_owned())
@@ -400,16 +410,16 @@ async fn control(
     let listeners = Listeners::open(config).await?;
     let interfaces: Interfaces = Arc::new(opened.interfaces);
     let seed = secret().map_err(system("/dev/urandom"))?;
-    let speeds = fastest(&interfaces).expect("at least one interface");
+    let speeds = speeds_of(&interfaces);
     let (ports, pool) = (opened.ports, opened.pool);
-    let mut running = start_worker(config, seed, speeds, ports, pool, |sleeper, ports| {
+    let mut running = start_worker(config, seed, &speeds, ports, pool, |sleeper, ports| {
         let mut queues = ports.iter().flat_map(NetPort::queues);
         queues.try_for_each(|queue| sleeper.watch_socket(queue.as_fd()))
     })
     .map_err(system("the worker thread"))?;
 
-    let port = interfaces.first().expect("at least one interface");
-    let (routes, questions) = questions::questions(port.port.clone());
+    let port = Arc::new(opened.port);
+    let (routes, questions) = questions::questions(port.clone());
     let applications = Applications::new(
         &config.application,
         running.worker.clone(),
@@ -419,9 +429,15 @@ async fn control(
     let told = applications.clone();
     let announce = Announce::new(move |event| told.announce(event));
     let worker = running.worker.clone();
-    let router = Router::open(interfaces.clone(), worker, questions, announce);
+    let router = Router::open(
+        interfaces.clone(),
+        worker,
+        questions,
+        port.clone(),
+        announce,
+    );
     let router = router.map_err(system("netlink"))?;
-    listeners.serve(loaded, &running, &applications, &interfaces);
+    listeners.serve(loaded, &running, &applications, (&interfaces, port));
     let mut router = tokio::spawn(router.run());
 
     tracing::info!(socket = %config.application.socket.display(), "ready");
@@ -475,13 +491,14 @@ impl Listeners {
         loaded: &Loaded<Config>,
         running: &Running,
         applications: &Applications,
-        interfaces: &Interfaces,
+        (interfaces, port): (&Interfaces, Arc<Port>),
     ) {
         let (worker, published) = (running.worker.clone(), running.published.clone());
         let alive = Arc::new(AtomicBool::new(true));
         let sources = Sources {
             applications: applications.clone(),
             interfaces: interfaces.clone(),
+            port,
             published: published.clone(),
             config: in_force(loaded, interfaces.clone()),
             alive: alive.clone(),

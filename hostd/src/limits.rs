@@ -121,6 +121,10 @@ pub const GAP_LOOK: Span = Span::from_secs(1);
 /// Packets of this host to itself that are under way: as many as a turn of the worker sends.
 pub const LOOPED: usize = 256;
 
+/// Ports of one engine: planes of one host are two or four. Who waits for a turn is listed for each
+/// set of ports, of which there are 2^n.
+pub const PORTS: usize = 4;
+
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.
 pub const PATHS: usize = 256;
 

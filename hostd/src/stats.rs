@@ -1,7 +1,8 @@
 //! What the engine counts: packets, losses by reason, and how queue pairs and paths stand.
 
+use crate::limits;
 use crate::pauses::PauseCounters;
-use crate::verbs::{Access, DropCounters, MultipathConfig, PathStanding, State};
+use crate::verbs::{Access, DropCounters, MultipathConfig, PathStanding, PortSet, State};
 use common::histogram::Histogram;
 use common::time::Span;
 use std::net::IpAddr;
@@ -14,10 +15,35 @@ impl EngineStatistics {
             + self.notifications
             + self.changes
             + self.management
-            + self.pauses.frames()
+            + self.pauses().frames()
             + self.duplicates
             + self.drops.total()
     }
+
+    /// Flow control that was received through all ports. A time at which two were paused counts
+    /// twice.
+    pub fn pauses(&self) -> PauseCounters {
+        let mut all = PauseCounters::default();
+        for port in &self.ports {
+            all.add(&port.pauses);
+        }
+        all
+    }
+}
+
+/// Counters of one port.
+#[derive(Clone, Debug, Default)]
+pub struct PortStatistics {
+    /// Packets received, lost ones included.
+    pub rx_packets: u64,
+    /// Bytes received, Ethernet headers included.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent, Ethernet headers included.
+    pub tx_bytes: u64,
+    /// Flow control that was received, and how long it kept each priority from sending.
+    pub pauses: PauseCounters,
 }
 
 /// Counters of a whole engine. Each received packet is counted once: as delivered, as an
@@ -50,8 +76,8 @@ pub struct EngineStatistics {
     pub impossible_changes: u64,
     /// Messages of the connection manager that were taken in.
     pub management: u64,
-    /// Flow control that was received, and how long it kept each priority from sending.
-    pub pauses: PauseCounters,
+    /// By port, also of those that there are not.
+    pub ports: [PortStatistics; limits::PORTS],
     /// Events that were lost because nobody collected them.
     pub lost_events: u64,
     /// Received packets that were lost, by reason.
@@ -232,6 +258,8 @@ pub struct QueuePairStatistics {
     pub agreed: Option<MultipathConfig>,
     /// Bytes of payload in a full packet.
     pub path_mtu: u16,
+    /// The ports that its packets may leave through.
+    pub ports: PortSet,
     /// Number of sub-paths.
     pub paths: usize,
     /// Packets in flight.

@@ -10,7 +10,7 @@ use hostd::edge::command::{
     Answer, Command, ControlHandle, NewQueuePair, Notice, SessionCommand, SessionId,
 };
 use hostd::edge::completion::Wake;
-use hostd::verbs::{EngineError, MultipathChange, Route};
+use hostd::verbs::{EngineError, MultipathChange, PortId, Route};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Local, Opcode,
@@ -297,8 +297,13 @@ impl<const BYTES: bool> App<BYTES> {
     }
 
     /// Tells the daemon how packets to `destination` are addressed.
-    pub fn route(&self, destination: IpAddr, route: Route) {
-        self.tell(Command::SetRoute(destination, route));
+    pub fn route(&self, destination: IpAddr, routes: Vec<(PortId, Route)>) {
+        self.tell(Command::SetRoutes(destination, routes));
+    }
+
+    /// Tells the daemon that the link of a port is up, or is not.
+    pub fn set_link(&self, port: PortId, up: bool) {
+        self.tell(Command::SetLinkUp(port, up));
     }
 
     /// Asks for a change of a connection that carries data, as an operator does.

@@ -1,4 +1,4 @@
-//! A host of the simulation: hostd's worker with a simulated port, and an application.
+//! A host of the simulation: hostd's worker with simulated ports, and an application.
 
 use super::app::{App, NewEnd, Report, Verb};
 use super::memory::Memory;
@@ -8,7 +8,7 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::{FramePool, Region};
 use hostd::net::port::NetPort;
-use hostd::verbs::{EngineConfig, EngineError, Route};
+use hostd::verbs::{EngineConfig, EngineError, PortId, Route};
 use hostd::worker::{Turn, Worker};
 use std::sync::Arc;
 
@@ -16,8 +16,10 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Host<const BYTES: bool> {
     running: Option<Running<BYTES>>,
-    /// How it addresses all others, by whose address it is completed.
-    pub route: Route,
+    /// How it addresses all others, by port.
+    pub routes: Vec<(PortId, Route)>,
+    /// Ports whose link is pulled.
+    pulled: Vec<PortId>,
     config: EngineConfig,
     region: Arc<Region>,
     outbox: Outbox,
@@ -53,10 +55,11 @@ pub fn bytes_between(speed: Rate, poll: Span) -> u32 {
 
 impl<const BYTES: bool> Host<BYTES> {
     /// A host whose daemon is not started.
-    pub fn new(route: Route, config: EngineConfig, region: Arc<Region>) -> Self {
+    pub fn new(routes: Vec<(PortId, Route)>, config: EngineConfig, region: Arc<Region>) -> Self {
         Self {
             running: None,
-            route,
+            routes,
+            pulled: Vec::new(),
             config,
             region,
             outbox: Outbox::default(),
@@ -72,26 +75,40 @@ impl<const BYTES: bool> Host<BYTES> {
     pub fn start(&mut self, now: Time) -> Result<(), EngineError> {
         let (released_memory, _) = crossbeam_channel::bounded(1);
         let (mut app, control, doorbells, ring) = App::new();
-        let port = NetPort::new(vec![self.device()]);
+        let ports = (0..self.routes.len()).map(|port| NetPort::new(vec![self.device(port)]));
+        let ports = ports.collect();
         let pool = FramePool::new(self.region.clone());
-        let mut worker = Worker::new(
-            self.config.clone(),
-            vec![port],
-            pool,
-            control,
-            released_memory,
-        );
+        let mut worker = Worker::new(self.config.clone(), ports, pool, control, released_memory);
         app.begin(doorbells, ring, || {
             worker.turn(now);
         })?;
+        for port in &self.pulled {
+            app.set_link(*port, false);
+        }
         self.running = Some(Running { worker, app });
         Ok(())
     }
 
-    /// The device of its port, whose ring is as long as the daemon's by default.
-    fn device(&self) -> DeviceQueue {
+    /// The device of a port, whose ring is as long as the daemon's by default.
+    fn device(&self, port: usize) -> DeviceQueue {
         let ring = hostd::config::Frames::default().ring;
-        DeviceQueue::new(0, (ring, ring), self.outbox.clone(), self.wire_time.clone())
+        let port = u16::try_from(port).expect("few ports");
+        let (outbox, wire_time) = (self.outbox.clone(), self.wire_time.clone());
+        DeviceQueue::new(port, (ring, ring), outbox, wire_time)
+    }
+
+    /// The carrier of a port comes or goes.
+    pub fn set_carrier(&mut self, port: u16, up: bool) {
+        let Some(port) = PortId::at(port.into()) else {
+            return;
+        };
+        self.pulled.retain(|pulled| *pulled != port);
+        if !up {
+            self.pulled.push(port);
+        }
+        if let Some(app) = self.app() {
+            app.set_link(port, up);
+        }
     }
 
     /// What time it is on the wires.
@@ -123,10 +140,12 @@ impl<const BYTES: bool> Host<BYTES> {
         self.past.sent += statistics.tx_packets;
         self.past.totals.add_engine(worker.engine());
         let mut pool = FramePool::new(self.region.clone());
-        let queue = worker.port_mut(0).queue_mut(0);
-        self.past.lost_in_ring += queue.arrived() as u64;
-        for frame in queue.clear() {
-            pool.give(frame);
+        for port in 0..self.routes.len() {
+            let queue = worker.port_mut(port).queue_mut(0);
+            self.past.lost_in_ring += queue.arrived() as u64;
+            for frame in queue.clear() {
+                pool.give(frame);
+            }
         }
     }
 
@@ -145,10 +164,18 @@ impl<const BYTES: bool> Host<BYTES> {
         Some(&mut self.running.as_mut()?.app)
     }
 
-    /// The ring of its port.
+    /// The ring of a port.
     #[inline]
-    pub fn queue(&mut self) -> Option<&mut DeviceQueue> {
-        Some(self.running.as_mut()?.worker.port_mut(0).queue_mut(0))
+    pub fn queue(&mut self, port: u16) -> Option<&mut DeviceQueue> {
+        let worker = &mut self.running.as_mut()?.worker;
+        Some(worker.port_mut(port.into()).queue_mut(0))
+    }
+
+    /// Packets in the rings of its ports.
+    pub fn arrived(&self) -> usize {
+        let queues = self.worker().into_iter().flat_map(Worker::ports);
+        let queues = queues.flat_map(NetPort::queues);
+        queues.map(DeviceQueue::arrived).sum()
     }
 
     /// Lets the daemon take a turn.
@@ -179,7 +206,7 @@ impl<const BYTES: bool> Host<BYTES> {
 
     /// Frames that the engine holds, those in the receive ring, and free ones at hand.
     pub fn holdings(&mut self) -> [usize; 3] {
-        let arrived = self.queue().map_or(0, |queue| queue.arrived());
+        let arrived = self.arrived();
         self.worker().map_or([0; 3], |worker| {
             [
                 worker.engine().held_frames(),

@@ -224,6 +224,15 @@ impl Plan {
         self.join([host, edge], addresses, len, class);
     }
 
+    /// Connects a host that has its address to the edge switch of another plane, whose number among
+    /// that plane's edges is `number`.
+    pub fn attach_again(&mut self, host: NodeId, edge: NodeId, number: usize, class: LinkClass) {
+        let own = self.address_of(host);
+        let addresses = [own, address(self.v6, edge_base(number) + 1)];
+        let len = if self.v6 { 116 } else { 20 };
+        self.join([host, edge], addresses, len, class);
+    }
+
     /// Connects two switches, or two hosts.
     pub fn connect(&mut self, a: NodeId, b: NodeId, class: LinkClass) {
         let bits = LINKS_BASE + 2 * u32::try_from(self.links.len()).expect("few links");

@@ -8,6 +8,7 @@
 //!   fat-tree     k pods of k/2 edge and k/2 aggregation switches, (k/2)² core switches, k³/4 hosts
 //!   planes       several leaf–spine fabrics beside each other; each host reaches all of them
 //!                through a switch of its own, as a network card with several ports does
+//!   multi-plane  the same, and hosts have a port for each plane: hostd chooses among them
 //!   ring         switches in a circle, each with hosts; packets go round clockwise, so that
 //!                buffers can wait for each other in a cycle
 //! ```
@@ -54,6 +55,17 @@ pub enum Shape {
         /// Hosts of each leaf.
         hosts_per_leaf: usize,
     },
+    /// Parallel planes of leaves and spines, to each of which hosts have a port of their own.
+    MultiPlane {
+        /// Planes.
+        planes: usize,
+        /// Leaf switches of each plane.
+        leaves: usize,
+        /// Spine switches of each plane.
+        spines: usize,
+        /// Hosts of each leaf.
+        hosts_per_leaf: usize,
+    },
     /// Switches in a circle.
     Ring {
         /// Switches, at least three.
@@ -88,6 +100,11 @@ impl Shape {
                 ..
             }
             | Self::Planes {
+                leaves,
+                hosts_per_leaf,
+                ..
+            }
+            | Self::MultiPlane {
                 leaves,
                 hosts_per_leaf,
                 ..
@@ -130,6 +147,12 @@ impl Shape {
                 spines,
                 hosts_per_leaf,
             } => self.planes((planes, leaves, spines, hosts_per_leaf), links, v6),
+            Self::MultiPlane {
+                planes,
+                leaves,
+                spines,
+                ..
+            } => self.multi_plane((planes, leaves, spines), links, v6),
             Self::Ring { switches, .. } => self.ring(switches, links, v6),
         }
     }
@@ -205,6 +228,42 @@ impl Shape {
         plan
     }
 
+    fn multi_plane(
+        self,
+        (planes, leaves, spines): (usize, usize, usize),
+        links: Links,
+        v6: bool,
+    ) -> Plan {
+        let hosts = self.hosts();
+        let of_plane = |plane: usize| {
+            let leaves = names(&format!("p{plane}leaf"), leaves).collect::<Vec<_>>();
+            leaves
+                .into_iter()
+                .chain(names(&format!("p{plane}spine"), spines).collect::<Vec<_>>())
+        };
+        let mut plan = Plan::new(hosts, (1..=planes).flat_map(of_plane).collect(), v6);
+        for plane in 0..planes {
+            let first = plane * (leaves + spines);
+            let edges: Vec<NodeId> = (0..leaves).map(|leaf| plan.switch(first + leaf)).collect();
+            if plane == 0 {
+                attach_all(&mut plan, &edges, links);
+            } else {
+                let share = hosts.div_ceil(leaves);
+                for (number, host) in plan.host_ids().collect::<Vec<_>>().into_iter().enumerate() {
+                    let edge = number / share;
+                    plan.attach_again(host, edges[edge], edge, links.host);
+                }
+            }
+            for &leaf in &edges {
+                for spine in 0..spines {
+                    plan.connect(leaf, plan.switch(first + leaves + spine), links.fabric);
+                }
+            }
+            plan.route_shortest(&edges);
+        }
+        plan
+    }
+
     fn ring(self, switches: usize, links: Links, v6: bool) -> Plan {
         let mut plan = Plan::new(self.hosts(), names("s", switches).collect(), v6);
         let edges: Vec<NodeId> = (0..switches).map(|switch| plan.switch(switch)).collect();
@@ -270,6 +329,16 @@ mod tests {
                 },
                 6,
                 12,
+            ),
+            (
+                Shape::MultiPlane {
+                    planes: 2,
+                    leaves: 2,
+                    spines: 2,
+                    hosts_per_leaf: 2,
+                },
+                4,
+                8,
             ),
             (
                 Shape::Ring {

@@ -51,7 +51,7 @@ pub use decode::{Action, Body, Message, decode};
 pub use filters::{Filter, filters};
 pub use follow::{Follower, ResyncReason, Settings, Statistics};
 pub use mirror::{Change, Mirror};
-pub use request::{Requests, RouteAnswer};
+pub use request::{Requests, RouteAnswer, RouteHop};
 pub use rule::Rule;
 pub use types::{
     ALL_LINKS, Address, Bridge, BridgePort, FdbEntry, FdbKey, FdbKind, Hop, Ipv4Settings, Link,

@@ -4,7 +4,9 @@
 use super::types::{FdbEntry, NeighbourKey, RouteKind};
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourState};
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteVia};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHop, RouteVia,
+};
 use rtnetlink::{Handle, RouteMessageBuilder};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,6 +28,15 @@ pub struct RouteAnswer {
     pub gateway: Option<IpAddr>,
     /// The source address that the kernel would use.
     pub source: Option<IpAddr>,
+}
+
+/// One hop of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteHop {
+    /// The interface to leave by.
+    pub ifindex: u32,
+    /// The next router; `None`: the destination is on the link.
+    pub gateway: Option<IpAddr>,
 }
 
 impl Requests {
@@ -94,6 +105,33 @@ impl Requests {
         destination: IpAddr,
         source: Option<IpAddr>,
     ) -> Result<Option<RouteAnswer>, rtnetlink::Error> {
+        let answer = self.ask_route(destination, source, false).await?;
+        Ok(answer.as_ref().map(read_answer))
+    }
+
+    /// Asks for all hops of the kernel's route to `destination`, from `source` if given, in order
+    /// of their interfaces; those that are dead count, too. Empty: it has no route.
+    ///
+    /// # Errors
+    /// The kernel's refusal, other than having no route.
+    pub async fn hops_to(
+        &self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+    ) -> Result<Vec<RouteHop>, rtnetlink::Error> {
+        let answer = self.ask_route(destination, source, true).await?;
+        let mut hops = answer.as_ref().map(read_hops).unwrap_or_default();
+        hops.sort_unstable();
+        Ok(hops)
+    }
+
+    /// Asks for a route: what the kernel would do with a packet, or the `entry` of its table.
+    async fn ask_route(
+        &self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+        entry: bool,
+    ) -> Result<Option<RouteMessage>, rtnetlink::Error> {
         let message = match destination {
             IpAddr::V4(address) => RouteMessageBuilder::<Ipv4Addr>::new()
                 .destination_prefix(address, 32)
@@ -103,6 +141,9 @@ impl Requests {
                 .build(),
         };
         let mut request = self.handle.route().get(message);
+        if entry {
+            request.message_mut().header.flags |= RouteFlags::FibMatch;
+        }
         if let Some(source) = source {
             let message = request.message_mut();
             message.header.source_prefix_length = if source.is_ipv4() { 32 } else { 128 };
@@ -110,7 +151,7 @@ impl Requests {
             message.attributes.push(RouteAttribute::Source(source));
         }
         match request.execute().try_next().await {
-            Ok(answer) => Ok(answer.as_ref().map(read_answer)),
+            Ok(answer) => Ok(answer),
             Err(rtnetlink::Error::NetlinkError(error)) if is_no_route(error.raw_code()) => Ok(None),
             Err(error) => Err(error),
         }
@@ -127,7 +168,39 @@ fn is_no_route(code: i32) -> bool {
     .contains(&-code)
 }
 
-fn read_answer(message: &rtnetlink::packet_route::route::RouteMessage) -> RouteAnswer {
+fn read_hops(message: &RouteMessage) -> Vec<RouteHop> {
+    let single = read_answer(message);
+    let list = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            RouteAttribute::MultiPath(hops) => Some(hops),
+            _ => None,
+        });
+    let Some(list) = list else {
+        return vec![RouteHop {
+            ifindex: single.ifindex,
+            gateway: single.gateway,
+        }];
+    };
+    let gateway = |hop: &RouteNextHop| hop.attributes.iter().find_map(gateway_of);
+    let hops = list.iter().map(|hop| RouteHop {
+        ifindex: hop.interface_index,
+        gateway: gateway(hop),
+    });
+    hops.collect()
+}
+
+fn gateway_of(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::Gateway(address) => address_of(address),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some((*address).into()),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+fn read_answer(message: &RouteMessage) -> RouteAnswer {
     let mut answer = RouteAnswer {
         kind: RouteKind::from_number(message.header.kind.into()),
         ifindex: 0,
@@ -137,15 +210,8 @@ fn read_answer(message: &rtnetlink::packet_route::route::RouteMessage) -> RouteA
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Oif(index) => answer.ifindex = *index,
-            RouteAttribute::Gateway(address) => answer.gateway = address_of(address),
-            RouteAttribute::Via(RouteVia::Inet(address)) => {
-                answer.gateway = Some((*address).into())
-            }
-            RouteAttribute::Via(RouteVia::Inet6(address)) => {
-                answer.gateway = Some((*address).into());
-            }
             RouteAttribute::PrefSource(address) => answer.source = address_of(address),
-            _ => {}
+            other => answer.gateway = gateway_of(other).or(answer.gateway),
         }
     }
     answer

@@ -9,7 +9,7 @@ use super::negotiation::Offer;
 use crate::limits;
 use crate::slab::Slab;
 use crate::timers::Timers;
-use crate::verbs::{Cookies, DropReason, EngineError, PrivateData};
+use crate::verbs::{Cookies, DropReason, EngineError, PortId, PrivateData};
 use common::time::{Span, Time};
 use common::wire::cm::{Mad, Message, Pair};
 use common::wire::roce::Flow;
@@ -50,7 +50,7 @@ pub(crate) struct Connection {
     /// What the peer's REQ or REP said.
     pub(crate) asked: Option<Asked>,
     /// The way back that the peer's REQ came; until there is a route.
-    pub(crate) way: Option<Flow>,
+    pub(crate) way: Option<(PortId, Flow)>,
     /// The own key of its partition.
     pub(crate) partition: u16,
     /// The PSN that the peer is told to begin at.
@@ -211,7 +211,7 @@ pub(crate) struct Outgoing {
     /// The own address that it leaves from; the route's if `None`.
     pub(crate) local: Option<IpAddr>,
     /// The way there if there is no route.
-    pub(crate) way: Option<Flow>,
+    pub(crate) way: Option<(PortId, Flow)>,
     /// The own key of the partition.
     pub(crate) partition: u16,
     pub(crate) mad: Mad,
@@ -539,7 +539,7 @@ impl ConnectionTable {
     /// `false` if as many answers wait as there may be.
     pub(crate) fn answer(
         &mut self,
-        way: Flow,
+        way: (PortId, Flow),
         partition: u16,
         transaction: u64,
         message: Message,
@@ -547,8 +547,8 @@ impl ConnectionTable {
         let room = self.answers.len() < ANSWERS;
         if room {
             self.answers.push_back(Outgoing {
-                remote: way.addresses.dst(),
-                local: Some(way.addresses.src()),
+                remote: way.1.addresses.dst(),
+                local: Some(way.1.addresses.src()),
                 way: Some(way),
                 partition,
                 mad: Mad {

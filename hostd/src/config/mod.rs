@@ -325,9 +325,8 @@ const TIME_MAX: u64 = 3_600_000_000;
 /// The ECN field of packets whose sender reacts to congestion marks (RFC 3168 §5).
 const ECT_0: u8 = 0b10;
 
-/// The most interfaces of one daemon: received frames and routes do not name their port, so the
-/// engine has one.
-const INTERFACES_MAX: usize = 1;
+/// The most interfaces of one daemon: one for each port of its engine.
+const INTERFACES_MAX: usize = limits::PORTS;
 
 impl Settings for Config {
     fn validate(&self) -> Result<(), Refusals> {
@@ -366,9 +365,7 @@ impl Config {
         refusals.require(
             count <= INTERFACES_MAX,
             "interface",
-            format_args!(
-                "{count} interfaces: a daemon serves {INTERFACES_MAX}; run one hostd for each"
-            ),
+            format_args!("{count} interfaces: a daemon serves {INTERFACES_MAX} at most"),
         );
         for (index, interface) in self.interface.iter().enumerate() {
             let key = |name: &str| format!("interface[{index}].{name}");
@@ -406,6 +403,7 @@ impl Config {
         let (multipath, transport) = (&self.multipath, &self.transport);
         EngineConfig {
             seed,
+            ports: u8::try_from(self.interface.len()).unwrap_or(u8::MAX),
             multipath: multipath.enabled.then(|| MultipathConfig {
                 paths: multipath.paths,
                 granularity: match multipath.granularity {

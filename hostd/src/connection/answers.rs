@@ -27,10 +27,7 @@ impl QueuePair {
         };
         responder.answers.as_ref().is_some_and(Answers::wait)
             && (self.state.receives() || (self.state == State::Error && refused()))
-            && self
-                .peer
-                .as_ref()
-                .is_some_and(|peer| peer.addressing.is_some())
+            && self.is_routed()
     }
 
     /// The next packet of an answer.
@@ -46,13 +43,14 @@ impl QueuePair {
         let (Some(peer), Some(answers)) = (&mut self.peer, &mut self.responder.answers) else {
             return Departure::Nothing;
         };
-        let (Some(addressing), Some(segment)) = (&peer.addressing, answers.next()) else {
+        let Some(segment) = answers.next().filter(|_| !peer.ways.is_empty()) else {
             return Departure::Nothing;
         };
         let Some(mut frame) = pool.take() else {
             return Departure::NoFrame;
         };
-        let Some(choice) = peer.steering.choose_for_answer(free, now) else {
+        let choice = peer.steering.choose_for_answer(free, now);
+        let Some(addressing) = peer.ways.of(choice.port) else {
             pool.give(frame);
             return Departure::Nothing;
         };

@@ -152,13 +152,13 @@ impl QueuePair {
 
     /// Whether something is to be asked of the peer now.
     pub(super) fn has_questions(&self) -> bool {
-        let peer = self.peer.as_ref().filter(|peer| peer.addressing.is_some());
+        let peer = self.peer.as_ref().filter(|peer| !peer.ways.is_empty());
         self.state.sends() && peer.is_some_and(|peer| peer.terms.has_questions())
     }
 
     /// Whether the peer is to be told something now.
     pub(super) fn has_replies(&self) -> bool {
-        let peer = self.peer.as_ref().filter(|peer| peer.addressing.is_some());
+        let peer = self.peer.as_ref().filter(|peer| !peer.ways.is_empty());
         self.state.sends() && peer.is_some_and(|peer| peer.terms.has_answers())
     }
 
@@ -177,16 +177,9 @@ impl QueuePair {
         }
     }
 
-    /// The next question, through one of the `free` ports.
-    pub(super) fn transmit_question(
-        &mut self,
-        free: PortSet,
-        pool: &mut FramePool,
-        now: Time,
-    ) -> Departure {
-        let (Some(port), psn) = (free.first(), self.last_psn()) else {
-            return Departure::Nothing;
-        };
+    /// The next question, through the port of its path: what it measures is that.
+    pub(super) fn transmit_question(&mut self, pool: &mut FramePool, now: Time) -> Departure {
+        let psn = self.last_psn();
         let Some(peer) = &mut self.peer else {
             return Departure::Nothing;
         };
@@ -197,7 +190,8 @@ impl QueuePair {
         let Some(mut frame) = pool.take() else {
             return Departure::NoFrame;
         };
-        let flow = peer.addressing.as_ref().map(|it| it.data);
+        let port = peer.steering.port(path);
+        let flow = peer.ways.of(port).map(|it| it.data);
         let entropy = peer.steering.entropy(path);
         let way = (path, entropy.port, entropy.flow_label);
         if !write(&mut frame, pool, peer, flow, (question, way), psn, now) {
@@ -209,16 +203,22 @@ impl QueuePair {
         Departure::Frame(frame, port)
     }
 
-    /// The next answer to a question of the peer.
-    pub(super) fn transmit_reply(&mut self, pool: &mut FramePool, now: Time) -> Departure {
+    /// The next answer to a question of the peer, through one of the `open` ports.
+    pub(super) fn transmit_reply(
+        &mut self,
+        open: PortSet,
+        pool: &mut FramePool,
+        now: Time,
+    ) -> Departure {
         let psn = self.last_psn();
         let Some(peer) = &mut self.peer else {
             return Departure::Nothing;
         };
-        let Some(addressing) = &peer.addressing else {
+        let port = peer.ways.back(self.heard_through, open);
+        let way = port.and_then(|port| Some((port, peer.ways.of(port)?)));
+        let Some((port, flow)) = way.map(|(port, it)| (port, it.acknowledgements)) else {
             return Departure::Nothing;
         };
-        let (port, flow) = (addressing.port, addressing.acknowledgements);
         let Some(mut frame) = pool.take() else {
             return Departure::NoFrame;
         };

@@ -17,7 +17,7 @@ use crate::receive::respond::Outcome;
 use crate::receive::shared::SharedReceives;
 use crate::receive::{Arrival, FrameBudget, Receiver};
 use crate::verbs::{
-    Completion, CompletionOpcode, DropReason, EngineError, Psn, Sge, State, Status,
+    Completion, CompletionOpcode, DropReason, EngineError, PortSet, Psn, Sge, State, Status,
 };
 use common::time::Time;
 use common::wire::roce::{Flow, Headers};
@@ -68,10 +68,7 @@ impl QueuePair {
     /// Why they are dropped.
     pub(crate) fn check_peer(&self, source: IpAddr, destination: IpAddr) -> Result<(), DropReason> {
         let peer = self.peer.as_ref().ok_or(DropReason::QueuePairState)?;
-        let own = peer
-            .addressing
-            .as_ref()
-            .map(|addressing| addressing.data.addresses.src());
+        let own = self.source.filter(|_| !peer.ways.is_empty());
         if peer.address == source && own.is_none_or(|own| own == destination) {
             Ok(())
         } else {
@@ -450,19 +447,13 @@ impl QueuePair {
         if (refused || !receiver.reorders()) && self.has_answers() {
             return false;
         }
-        let routed = self
-            .peer
-            .as_ref()
-            .is_some_and(|peer| peer.addressing.is_some());
+        let routed = self.is_routed();
         routed && (self.state.receives() || (self.state == State::Error && refused))
     }
 
     /// Whether the peer is to be told of congestion now.
     fn may_notify(&self, receiver: &Receiver) -> bool {
-        let routed = self
-            .peer
-            .as_ref()
-            .is_some_and(|peer| peer.addressing.is_some());
+        let routed = self.is_routed();
         receiver.notifier.is_due() && routed && self.state.receives()
     }
 
@@ -482,14 +473,20 @@ impl QueuePair {
         self.state.receives() && self.responder.is_amid()
     }
 
-    /// The acknowledgement or notification of congestion that is due, through the port of the
-    /// route. `crowd`: queue pairs of this host that are in the middle of a message.
-    pub(crate) fn acknowledge(&mut self, pool: &mut FramePool, crowd: u32, now: Time) -> Departure {
+    /// The acknowledgement or notification of congestion that is due, through one of the `open`
+    /// ports. `crowd`: queue pairs of this host that are in the middle of a message.
+    pub(crate) fn acknowledge(
+        &mut self,
+        open: PortSet,
+        pool: &mut FramePool,
+        crowd: u32,
+        now: Time,
+    ) -> Departure {
         if !self.wants_to_acknowledge(now) {
             return Departure::Nothing;
         }
         if self.has_replies() {
-            return self.transmit_reply(pool, now);
+            return self.transmit_reply(open, pool, now);
         }
         // Nobody knows for whom a shared receive will be (IBTA 9.7.7.2).
         let credits = self.request.shared.is_none();
@@ -497,7 +494,10 @@ impl QueuePair {
         let (Some(peer), Some(receiver)) = (&self.peer, &mut self.responder.receiver) else {
             return Departure::Nothing;
         };
-        let Some(addressing) = &peer.addressing else {
+        let Some(way) = peer.ways.back(self.heard_through, open) else {
+            return Departure::Nothing;
+        };
+        let Some(addressing) = peer.ways.of(way) else {
             return Departure::Nothing;
         };
         let Some(mut frame) = pool.take() else {
@@ -519,7 +519,7 @@ impl QueuePair {
                 return Departure::Nothing;
             }
             self.counters.tx_cnps += 1;
-            return Departure::Frame(frame, addressing.port);
+            return Departure::Frame(frame, way);
         }
         let loss = receiver.suspects_loss(now);
         receiver.reports.on_crowd(crowd);
@@ -540,7 +540,7 @@ impl QueuePair {
             self.responder.tell_credits(credits);
         }
         self.counters.tx_acks += 1;
-        Departure::Frame(frame, addressing.port)
+        Departure::Frame(frame, way)
     }
 }
 

@@ -12,8 +12,9 @@
 //!   adjust      attributes that change, and draining
 //!   answers     answers of READs and atomic operations, sent and taken
 //!   windows     memory windows bound and taken back
+//!   stillness   how long all ports of the queue pair were paused
 //!   terms       agreement on changes while data flows, and probes of paths
-//!   change      the same in packets
+//!   change      the same in packets             ways        how packets are addressed, by port
 //! ```
 
 mod adjust;
@@ -28,15 +29,16 @@ mod requester;
 mod responder;
 mod sender;
 mod steering;
+mod stillness;
 mod terms;
 mod transmit;
+mod ways;
 mod windows;
 
 pub(crate) use deliver::{Delivery, SharedSource};
 pub(crate) use effects::{Completed, Effects};
 pub(crate) use transmit::Departure;
 
-use crate::frame;
 use crate::limits;
 use crate::receive::Receiver;
 use crate::receive::answer::Answers;
@@ -48,18 +50,20 @@ use crate::send::credit::Credits;
 use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters};
 use crate::verbs::{
     Access, Attributes, Completion, Cookies, DropReason, EngineConfig, EngineError,
-    MultipathConfig, PortId, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, State,
-    Status, Transition,
+    MultipathConfig, PortId, PortSet, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route,
+    State, Status, Transition,
 };
 use common::time::{Span, Time};
-use common::wire::roce::{Extension, Flow, Headers};
+use common::wire::roce::{Extension, Headers};
 use pulse::Pulse;
 use requester::Requester;
 use responder::Responder;
 use sender::Sender;
 use std::net::IpAddr;
 use steering::{Steering, SteeringPlan};
+use stillness::Stillness;
 use terms::Terms;
+use ways::Ways;
 
 /// A queue pair.
 #[derive(Debug)]
@@ -94,12 +98,16 @@ pub(crate) struct QueuePair {
     pub(crate) data_arrived: bool,
     /// The last packet that left was an answer.
     answered_last: bool,
-    /// In the engine's list of queue pairs with something to acknowledge.
-    pub(crate) listed_to_acknowledge: bool,
+    /// In which of the engine's lists of queue pairs with something to acknowledge: bit n for the
+    /// n-th set of ports.
+    pub(crate) listed_to_acknowledge: u16,
     /// Among the engine's crowd.
     pub(crate) in_crowd: bool,
-    /// In the engine's list of queue pairs with something to send.
-    pub(crate) listed_to_send: bool,
+    /// In which of those with something to send.
+    pub(crate) listed_to_send: u16,
+    /// The port that the peer was heard through last.
+    pub(crate) heard_through: PortId,
+    stillness: Stillness,
 }
 
 /// The other end, and the way there.
@@ -117,7 +125,7 @@ struct Peer {
     steering: Steering,
     terms: Terms,
     /// Where packets go, once there is a route.
-    addressing: Option<Addressing>,
+    ways: Ways,
 }
 
 impl Peer {
@@ -131,17 +139,6 @@ impl Peer {
         headers.bth.partition = self.partition;
         headers.extension = self.extension();
     }
-}
-
-/// A route as packets of one connection use it.
-#[derive(Debug)]
-struct Addressing {
-    /// The port that acknowledgements leave through.
-    port: PortId,
-    /// Addresses of data packets.
-    data: Flow,
-    /// Addresses of acknowledgements.
-    acknowledgements: Flow,
 }
 
 /// The ACK time-out of attribute `timeout`: 4.096 µs × 2^`timeout`; zero is for ever.
@@ -178,9 +175,11 @@ impl QueuePair {
             draining: false,
             data_arrived: false,
             answered_last: false,
-            listed_to_acknowledge: false,
+            listed_to_acknowledge: 0,
             in_crowd: false,
-            listed_to_send: false,
+            listed_to_send: 0,
+            heard_through: PortId::FIRST,
+            stillness: Stillness::default(),
         }
     }
 
@@ -288,7 +287,7 @@ impl QueuePair {
             cookies: cookies.unwrap_or_default(),
             steering: Steering::new(agreed.as_ref(), &plan, config),
             terms: Terms::new(most, first, config.rto_initial),
-            addressing: None,
+            ways: Ways::default(),
         });
         self.requester.queue.set_mtu(attributes.path_mtu);
     }
@@ -326,18 +325,42 @@ impl QueuePair {
         self.peer.as_ref().map(|peer| peer.address)
     }
 
-    /// Packets go this way from now on; acknowledgements leave through `port`.
-    pub(crate) fn set_route(&mut self, port: PortId, route: &Route, config: &EngineConfig) {
-        let Some(peer) = &mut self.peer else { return };
-        peer.steering.set_speed(route.rate);
-        let source = *self.source.get_or_insert(route.source);
-        let flow = |class| frame::flow(route, source, peer.address, class);
-        let flows = flow(config.data_class).zip(flow(config.control_class));
-        peer.addressing = flows.map(|(data, acknowledgements)| Addressing {
-            port,
-            data,
-            acknowledgements,
-        });
+    /// Packets go these ways from now on, through the ports that work; without a route nothing
+    /// changes.
+    pub(crate) fn set_routes<'a>(
+        &mut self,
+        routes: impl Iterator<Item = (PortId, &'a Route)>,
+        working: PortSet,
+        config: &EngineConfig,
+    ) {
+        let mut routes = routes.peekable();
+        let (Some(peer), Some((_, first))) = (&mut self.peer, routes.peek()) else {
+            return;
+        };
+        let source = *self.source.get_or_insert(first.source);
+        peer.ways = Ways::new(routes, working, [source, peer.address], config);
+        if !peer.ways.is_empty() {
+            peer.steering.set_speed(peer.ways.speed());
+            peer.steering.set_ways(&peer.ways);
+        }
+    }
+
+    /// The ports with a way to the peer.
+    pub(crate) fn ways(&self) -> PortSet {
+        self.peer
+            .as_ref()
+            .map_or(PortSet::NONE, |peer| peer.ways.ports())
+    }
+
+    /// Ports that the next data packet may leave through.
+    pub(crate) fn wanted_ports(&self, now: Time) -> PortSet {
+        let peer = self.peer.as_ref();
+        peer.map_or(PortSet::NONE, |peer| peer.steering.wanted(now))
+    }
+
+    /// Whether there is a way to the peer.
+    fn is_routed(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| !peer.ways.is_empty())
     }
 
     /// The queue pair fails: everything outstanding completes, the application is told.
@@ -430,6 +453,7 @@ impl QueuePair {
             local: self.source,
             agreed: peer.and_then(|peer| peer.agreed),
             path_mtu: peer.map_or(0, |peer| peer.path_mtu),
+            ports: peer.map_or(PortSet::NONE, |peer| peer.ways.usable()),
             paths: peer.map_or(0, |peer| peer.steering.paths()),
             in_flight: sender.map_or(0, |sender| sender.flight().in_flight()),
             window,

@@ -56,11 +56,11 @@ impl QueuePair {
         let (Some(peer), Some(sender)) = (&mut self.peer, &self.requester.sender) else {
             return Departure::Nothing;
         };
-        let Some(addressing) = &peer.addressing else {
-            return Departure::Nothing;
-        };
         let avoided = self.pulse.failed_path();
         let Some(choice) = peer.steering.choose(free, 0, avoided, now) else {
+            return Departure::Nothing;
+        };
+        let Some(addressing) = peer.ways.of(choice.port) else {
             return Departure::Nothing;
         };
         let Some(mut frame) = pool.take() else {

@@ -14,6 +14,7 @@
 //! of [`PacketFate`].
 
 use super::lanes::Lanes;
+use super::ways::Ways;
 use crate::congestion::{Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow, Nscc, Swift};
 use crate::path::{self, Entropy, LostPacket, PathSet};
 use crate::stats::PathStatistics;
@@ -125,6 +126,26 @@ impl Steering {
         self.lanes.set_speed(speed);
     }
 
+    /// Packets leave by these ways.
+    pub(super) fn set_ways(&mut self, ways: &Ways) {
+        self.paths.set_ports(&ways.speeds(), ways.usable());
+    }
+
+    /// Ports that the next packet may leave through.
+    pub(super) fn wanted(&self, now: Time) -> PortSet {
+        self.paths.wanted(now, |path| self.lanes.is_open(path))
+    }
+
+    /// The ports that packets leave through.
+    pub(super) fn ports(&self) -> PortSet {
+        self.paths.ports()
+    }
+
+    /// The port of `path`, for what is no answer to a packet.
+    pub(super) fn port(&self, path: u8) -> PortId {
+        self.paths.port(path)
+    }
+
     /// Packets that may be in flight.
     pub(super) fn window(&self) -> u32 {
         self.lanes.window()
@@ -167,7 +188,6 @@ impl Steering {
         other_than: Option<u8>,
         now: Time,
     ) -> Option<Choice> {
-        let port = free.first()?;
         let credit = self.window().saturating_sub(in_flight);
         if credit == 0 {
             return None;
@@ -177,9 +197,9 @@ impl Steering {
         }
         let lanes = &self.lanes;
         let open = |path| lanes.is_open(path);
-        let path = self.paths.select_among(other_than, now, open);
+        let path = self.paths.select_among(other_than, free, now, open);
         Some(Choice {
-            port,
+            port: self.paths.port(path.entropy),
             path,
             entropy: self.paths.entropy_of(&path),
             credit,
@@ -188,15 +208,14 @@ impl Steering {
 
     /// Port and path of an answer, through one of the `free` ports. The peer bounds what it asks
     /// for, so there is no window.
-    pub(super) fn choose_for_answer(&mut self, free: PortSet, now: Time) -> Option<Choice> {
-        let port = free.first()?;
-        let path = self.paths.select(None, now);
-        Some(Choice {
-            port,
+    pub(super) fn choose_for_answer(&mut self, free: PortSet, now: Time) -> Choice {
+        let path = self.paths.select(None, free, now);
+        Choice {
+            port: self.paths.port(path.entropy),
             path,
             entropy: self.paths.entropy_of(&path),
             credit: 1,
-        })
+        }
     }
 
     /// Passes the outcome of a packet to path selection and congestion control; `in_flight`:
@@ -217,7 +236,7 @@ impl Steering {
             | PacketFate::NotReady
             | PacketFate::Trimmed => {}
         }
-        self.paths.on_feedback(feedback);
+        self.paths.on_feedback(feedback, now);
         self.lanes.feedback(feedback, in_flight, now);
     }
 

@@ -12,6 +12,7 @@ use super::{Peer, QueuePair};
 use crate::frame::{self, Acknowledgement, DataFields, PathFields};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
+use crate::pauses::Standstill;
 use crate::send::awaited::Awaited;
 use crate::send::flight::Verdict;
 use crate::send::lists::Payload;
@@ -48,7 +49,7 @@ impl QueuePair {
         let (Some(peer), Some(sender)) = (&self.peer, &self.requester.sender) else {
             return false;
         };
-        if peer.addressing.is_none() || !self.state.sends() {
+        if peer.ways.is_empty() || !self.state.sends() {
             return false;
         }
         let requester = &self.requester;
@@ -70,7 +71,7 @@ impl QueuePair {
         now: Time,
     ) -> Departure {
         if self.has_questions() {
-            return self.transmit_question(free, pool, now);
+            return self.transmit_question(pool, now);
         }
         if !self.has_answers() {
             return self.transmit_request(free, pool, regions, effects, now);
@@ -120,7 +121,7 @@ impl QueuePair {
         if !self.state.sends() {
             return Departure::Nothing;
         }
-        let Some(peer) = self.peer.as_mut().filter(|peer| peer.addressing.is_some()) else {
+        let Some(peer) = self.peer.as_mut().filter(|peer| !peer.ways.is_empty()) else {
             return Departure::Nothing;
         };
         let owner = (self.request.domain.0, self.number);
@@ -178,18 +179,19 @@ impl QueuePair {
         }
     }
 
-    /// Takes an acknowledgement of any kind. `paused_total`: for how long the port has paused
-    /// data packets so far.
+    /// Takes an acknowledgement of any kind. `standstill`: for how long ports have paused data
+    /// packets so far.
     ///
     /// # Errors
     /// Why it is dropped; nothing has changed.
     pub(crate) fn acknowledged(
         &mut self,
         headers: &Headers,
-        paused_total: Span,
+        standstill: &Standstill,
         effects: &mut Effects,
         now: Time,
     ) -> Result<(), DropReason> {
+        let paused_total = self.stood_still(standstill);
         let (Some(peer), Some(sender)) = (&mut self.peer, &mut self.requester.sender) else {
             return Err(DropReason::QueuePairState);
         };
@@ -350,15 +352,24 @@ impl QueuePair {
         self.fail(status, effects);
     }
 
-    /// Data packets may leave now; the port has paused them for `paused_total` so far.
-    pub(crate) fn paused(&mut self, paused_total: Span, now: Time) {
+    /// For how long the ports kept the queue pair from sending.
+    fn stood_still(&mut self, standstill: &Standstill) -> Span {
+        let peer = self.peer.as_ref();
+        let ports = peer.map_or(PortSet::NONE, |peer| peer.steering.ports());
+        self.stillness.total(ports, standstill)
+    }
+
+    /// Data packets may leave now.
+    pub(crate) fn paused(&mut self, standstill: &Standstill, now: Time) {
+        let paused_total = self.stood_still(standstill);
         if let Some(sender) = &mut self.requester.sender {
             sender.paused(paused_total, now);
         }
     }
 
     /// Does what the sender's clocks say.
-    pub(crate) fn expire(&mut self, paused_total: Span, effects: &mut Effects, now: Time) {
+    pub(crate) fn expire(&mut self, standstill: &Standstill, effects: &mut Effects, now: Time) {
+        let paused_total = self.stood_still(standstill);
         let (Some(peer), Some(sender)) = (&mut self.peer, &mut self.requester.sender) else {
             return;
         };
@@ -434,7 +445,7 @@ fn compose<M: RegionMemory>(
     pool: &FramePool,
     now: Time,
 ) -> Result<(), Status> {
-    let addressing = peer.addressing.as_ref().ok_or(Status::General)?;
+    let addressing = peer.ways.of(choice.port).ok_or(Status::General)?;
     let segment = &outgoing.segment;
     let path = choice.path;
     let fields = DataFields {

@@ -1,8 +1,7 @@
 //! The ports as the control thread sees them.
 
 use super::link::Link;
-use super::port::Port;
-use crate::verbs::Speeds;
+use crate::verbs::{PortId, Speeds};
 use common::xdp::{Mode, QueueCounters, Steering};
 use std::sync::Arc;
 
@@ -21,8 +20,6 @@ pub struct Interface {
     pub steering: Steering,
     /// Counters of its queues.
     pub queues: Vec<Arc<QueueCounters>>,
-    /// What applications see of it.
-    pub port: Arc<Port>,
     /// Its speeds and its MTU.
     pub link: Arc<Link>,
 }
@@ -30,10 +27,15 @@ pub struct Interface {
 /// All interfaces of the daemon.
 pub type Interfaces = Arc<Vec<Interface>>;
 
-/// The speeds of the interface that packets are paced to the highest speed on.
-pub fn fastest(interfaces: &[Interface]) -> Option<Speeds> {
+/// The speeds of each port, in their order.
+pub fn speeds(interfaces: &[Interface]) -> Vec<Speeds> {
     let speeds = interfaces
         .iter()
         .map(|interface| interface.link.now().speeds);
-    speeds.max_by_key(|speeds| speeds.pacing)
+    speeds.collect()
+}
+
+/// The ports with their interfaces.
+pub fn ports(interfaces: &[Interface]) -> impl Iterator<Item = (PortId, &Interface)> {
+    (0..).map(PortId::new).zip(interfaces)
 }

@@ -1,7 +1,7 @@
 //! The peers that the router knows: how many there may be, of whom, and which make way.
 
 use crate::limits;
-use crate::verbs::Route;
+use crate::verbs::{PortId, Route};
 use common::netlink::NeighbourKey;
 use common::time::Time;
 use std::collections::{HashMap, HashSet};
@@ -16,12 +16,12 @@ pub(super) type Reached = Result<(), String>;
 pub(super) struct Peer {
     /// The user whose application asked for it first.
     pub(super) user: Option<u32>,
-    /// The next hop.
-    pub(super) next_hop: Option<NeighbourKey>,
+    /// The next hops, one for each port that leads there.
+    pub(super) next_hops: Vec<NeighbourKey>,
     /// Own address.
     pub(super) source: Option<IpAddr>,
-    /// What the worker was told last.
-    pub(super) told: Option<Route>,
+    /// What the worker was told last; empty: nothing, or it has forgotten it.
+    pub(super) told: Vec<(PortId, Route)>,
     /// Who waits for an answer.
     pub(super) waiting: Vec<oneshot::Sender<Reached>>,
     /// When waiting requests fail because no answer came.
@@ -68,7 +68,7 @@ pub(super) fn forget_unused(peers: &mut HashMap<IpAddr, Peer>, used: &HashSet<Ip
     peers.retain(|destination, peer| used.contains(destination) || !peer.waiting.is_empty());
     for (destination, peer) in peers {
         if !used.contains(destination) {
-            peer.told = None;
+            peer.told.clear();
         }
     }
 }
@@ -87,15 +87,16 @@ mod tests {
 
     /// A peer that `user` asked for, and that the worker was told.
     fn peer(user: Option<u32>) -> Peer {
+        let route = Route {
+            source: address(1),
+            source_mac: [2; 6],
+            destination_mac: [4; 6],
+            mtu: 1500,
+            rate: Rate::from_gbps(1),
+        };
         Peer {
             user,
-            told: Some(Route {
-                source: address(1),
-                source_mac: [2; 6],
-                destination_mac: [4; 6],
-                mtu: 1500,
-                rate: Rate::from_gbps(1),
-            }),
+            told: vec![(PortId::FIRST, route)],
             ..Peer::default()
         }
     }
@@ -141,8 +142,8 @@ mod tests {
         let mut left: Vec<_> = peers.keys().copied().collect();
         left.sort_unstable();
         assert_eq!(left, [address(11), address(12)]);
-        assert_eq!(peers[&address(11)].told, None);
-        assert!(peers[&address(12)].told.is_some());
+        assert!(peers[&address(11)].told.is_empty());
+        assert!(!peers[&address(12)].told.is_empty());
         assert!(answer.try_recv().is_err(), "nobody answered it yet");
         assert_eq!(ROOM.refuses(&peers, Some(1)), None);
     }

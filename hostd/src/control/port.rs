@@ -9,34 +9,37 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The port of the daemon.
+/// The port of the daemon, whatever number of interfaces it has: packets of a connection take all
+/// of them, so applications have nothing to choose.
 #[derive(Debug)]
 pub struct Port {
-    /// Name of its interface.
+    /// Name of its first interface.
     pub name: String,
     mac: [u8; 6],
     /// The longest path MTU that the daemon was made for.
     path_mtu_max: u16,
-    link: Arc<Link>,
+    /// Of all its interfaces, at least one.
+    links: Vec<Arc<Link>>,
     /// Its partition keys.
     pub partitions: Partitions,
     gids: Mutex<GidTable>,
 }
 
 impl Port {
-    /// A port without addresses, in these partitions.
+    /// A port over these `links`, without addresses, in these partitions; `name` and `mac` are those
+    /// of the first one.
     pub fn new(
         name: &str,
         mac: [u8; 6],
         path_mtu_max: u16,
-        link: Arc<Link>,
+        links: Vec<Arc<Link>>,
         partitions: Partitions,
     ) -> Self {
         Self {
             name: name.to_owned(),
             mac,
             path_mtu_max,
-            link,
+            links,
             partitions,
             gids: Mutex::default(),
         }
@@ -84,25 +87,40 @@ impl Port {
         self.table().contains(address)
     }
 
-    /// How it stands.
+    /// Whether packets can pass: if they can through one interface. Otherwise as the first one
+    /// stands.
+    pub fn state(&self) -> LinkState {
+        let mut states = self.links.iter().map(|link| link.state());
+        let first = states.clone().next().unwrap_or_default();
+        let up = states.find(|state| *state == LinkState::Up);
+        up.unwrap_or(first)
+    }
+
+    /// How it stands: with the sum of the speeds of those links that are up, or of all if none is,
+    /// and with the shortest MTU.
     pub fn attributes(&self) -> PortAttributes {
-        let standing = self.link.now();
+        let state = self.state();
+        let up = |link: &&Arc<Link>| state != LinkState::Up || link.state() == LinkState::Up;
+        let speeds = self.links.iter().filter(up);
+        let speed = speeds.map(|link| link.now().speeds.link.bps()).sum();
+        let mtus = self.links.iter().map(|link| link.now().mtu);
+        let link_mtu = mtus.min().unwrap_or_default();
         let mut name = [0; NAME_LEN];
         let len = self.name.len().min(NAME_LEN);
         name[..len].copy_from_slice(&self.name.as_bytes()[..len]);
-        let mtu = u16::try_from(standing.mtu).unwrap_or(u16::MAX);
+        let mtu = u16::try_from(link_mtu).unwrap_or(u16::MAX);
         PortAttributes {
             name,
-            state: match self.link.state() {
+            state: match state {
                 LinkState::Up => PortState::Active,
                 LinkState::Down => PortState::Down,
                 LinkState::NoCarrier => PortState::NoCarrier,
                 LinkState::Gone => PortState::Gone,
             },
             mac: self.mac,
-            mtu: standing.mtu,
+            mtu: link_mtu,
             path_mtu: path_mtu(mtu, self.path_mtu_max, false).unwrap_or(0),
-            speed: standing.speeds.link.bps(),
+            speed,
             gids: self.table().len(),
             partitions: u16::try_from(self.partitions.keys().len()).unwrap_or(u16::MAX),
         }

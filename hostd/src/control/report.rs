@@ -1,11 +1,12 @@
 //! The state as operators see it: the daemon writes it as JSON, hostctl reads it and shows tables.
 
 use super::gids::Gid;
-use super::interfaces::Interfaces;
+use super::interfaces::{Interfaces, ports};
+use super::port::Port;
 use crate::app::socket::Applications;
 use crate::edge::command::Report;
 use crate::stats::WindowStatistics;
-use crate::verbs::{Access, PRIORITIES};
+use crate::verbs::{Access, PRIORITIES, PortSet};
 use crate::worker::Published;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -58,6 +59,7 @@ const QUEUE_PAIRS: &[(&str, &str)] = &[
     ("peer", "peer"),
     ("remote_qpn", "peer QP"),
     ("mtu", "MTU"),
+    ("ports", "ports"),
     ("paths", "paths"),
     ("granularity", "by"),
     ("in_flight", "in flight"),
@@ -138,6 +140,7 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("state", "state"),
         ],
         Subject::Pauses => &[
+            ("name", "port"),
             ("priority", "priority"),
             ("pfc_pausing", "PFC pausing"),
             ("pfc_resuming", "PFC resuming"),
@@ -177,6 +180,8 @@ pub struct Sources {
     pub applications: Applications,
     /// The interfaces.
     pub interfaces: Interfaces,
+    /// What applications see of them.
+    pub port: Arc<Port>,
     /// The worker's counters.
     pub published: Arc<Published>,
     /// The configuration in force, as TOML with the place that set each key.
@@ -206,7 +211,7 @@ impl Sources {
     pub fn rows(&self, subject: Subject, report: &Report) -> Value {
         let rows = match subject {
             Subject::Status => self.status(report),
-            Subject::Qps => queue_pairs(report),
+            Subject::Qps => queue_pairs(report, &self.interfaces),
             Subject::Paths => paths(report),
             Subject::Regions => regions(report),
             Subject::Windows => windows(report),
@@ -214,7 +219,7 @@ impl Sources {
             Subject::Drops => self.drops(report),
             Subject::Ports => self.ports(),
             Subject::Gids => self.gids(),
-            Subject::Pauses => pauses(report),
+            Subject::Pauses => self.pauses(report),
             Subject::Config => vec![json!({ "toml": self.config.text() })],
         };
         Value::Array(rows)
@@ -269,8 +274,8 @@ impl Sources {
             ("delivered packets", json!(engine.delivered)),
             ("acknowledgements", json!(engine.acknowledgements)),
             ("management packets", json!(engine.management)),
-            ("PFC frames", json!(engine.pauses.pfc)),
-            ("PAUSE frames", json!(engine.pauses.pause())),
+            ("PFC frames", json!(engine.pauses().pfc)),
+            ("PAUSE frames", json!(engine.pauses().pause())),
             ("out of frames", json!(engine.no_frame)),
         ];
         let rows = begin.into_iter().chain(problems).chain(rows);
@@ -312,23 +317,37 @@ impl Sources {
     }
 
     fn gids(&self) -> Vec<Value> {
-        let rows = self.interfaces.iter().flat_map(|interface| {
-            let gids = interface.port.gids();
-            let row = |(index, (address, prefix)): (u16, Gid)| {
-                let raw = match address {
-                    IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-                    IpAddr::V6(v6) => v6,
-                };
-                json!({
-                    "index": index,
-                    "gid": raw.to_string(),
-                    "address": address.to_string(),
-                    "prefix": format!("{address}/{prefix}"),
-                    "name": interface.name,
-                    "state": interface.link.state().to_string(),
-                })
+        let row = |(index, (address, prefix)): (u16, Gid)| {
+            let raw = match address {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                IpAddr::V6(v6) => v6,
             };
-            gids.iter().map(row).collect::<Vec<_>>()
+            json!({
+                "index": index,
+                "gid": raw.to_string(),
+                "address": address.to_string(),
+                "prefix": format!("{address}/{prefix}"),
+                "name": self.port.name,
+                "state": self.port.state().to_string(),
+            })
+        };
+        self.port.gids().iter().map(row).collect()
+    }
+
+    /// Every priority of every interface, also those that were never paused.
+    fn pauses(&self, report: &Report) -> Vec<Value> {
+        let rows = self.interfaces.iter().zip(&report.engine.ports);
+        let rows = rows.flat_map(|(interface, statistics)| {
+            let counters = &statistics.pauses;
+            (0..PRIORITIES).map(|priority| {
+                json!({
+                    "name": interface.name,
+                    "priority": priority,
+                    "pfc_pausing": counters.pfc_pausing[priority],
+                    "pfc_resuming": counters.pfc_resuming[priority],
+                    "paused_us": micros(Some(counters.paused[priority])),
+                })
+            })
         });
         rows.collect()
     }
@@ -358,6 +377,14 @@ impl Sources {
         }
         rows
     }
+}
+
+/// The names of some ports.
+fn port_names(some: PortSet, interfaces: &Interfaces) -> Vec<&str> {
+    let named = ports(interfaces).filter(|(port, _)| some.contains(*port));
+    named
+        .map(|(_, interface)| interface.name.as_str())
+        .collect()
 }
 
 /// Packets that were lost between the device and the engine, by reason, over all ports.
@@ -391,7 +418,7 @@ fn micros(span: Option<common::time::Span>) -> Value {
     span.map_or(Value::Null, |span| json!(span.nanos() / 1_000))
 }
 
-fn queue_pairs(report: &Report) -> Vec<Value> {
+fn queue_pairs(report: &Report, interfaces: &Interfaces) -> Vec<Value> {
     let mut rows: Vec<_> = report.queue_pairs.iter().collect();
     rows.sort_by_key(|(session, standing, _)| (*session, standing.qpn));
     rows.into_iter()
@@ -406,6 +433,7 @@ fn queue_pairs(report: &Report) -> Vec<Value> {
                 "remote_qpn": standing.remote_qpn,
                 "multipath": standing.agreed.is_some(),
                 "mtu": standing.path_mtu,
+                "ports": port_names(standing.ports, interfaces),
                 "paths": standing.paths,
                 "in_flight": standing.in_flight,
                 "window": standing.window,
@@ -477,20 +505,6 @@ fn paths(report: &Report) -> Vec<Value> {
             })
         });
     rows.collect()
-}
-
-/// Every priority, also those that were never paused.
-fn pauses(report: &Report) -> Vec<Value> {
-    let counters = &report.engine.pauses;
-    let row = |priority: usize| {
-        json!({
-            "priority": priority,
-            "pfc_pausing": counters.pfc_pausing[priority],
-            "pfc_resuming": counters.pfc_resuming[priority],
-            "paused_us": micros(Some(counters.paused[priority])),
-        })
-    };
-    (0..PRIORITIES).map(row).collect()
 }
 
 fn windows(report: &Report) -> Vec<Value> {

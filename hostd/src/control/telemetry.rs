@@ -129,44 +129,58 @@ impl Telemetry {
     }
 }
 
-/// Flow control of the port: what was asked of it, and for how long it kept quiet (HT-45).
-fn pauses(counters: &PauseCounters, families: &mut Families) {
+/// Flow control of each port: what was asked of it, and for how long it kept quiet (HT-45).
+fn pauses(ports: &[(&str, &PauseCounters)], families: &mut Families) {
     let mut frames = families.counter(
         "hostd_pfc_frames_received_total",
         "PFC frames that named a priority; one frame may name several.",
     );
-    let kinds = [
-        ("pausing", &counters.pfc_pausing),
-        ("resuming", &counters.pfc_resuming),
-    ];
-    for (kind, by_priority) in kinds {
-        for (priority, &count) in by_priority.iter().enumerate() {
-            frames.add(
-                &[("priority", &priority.to_string()), ("kind", kind)],
-                count,
-            );
+    for (port, counters) in ports {
+        let kinds = [
+            ("pausing", &counters.pfc_pausing),
+            ("resuming", &counters.pfc_resuming),
+        ];
+        for (kind, by_priority) in kinds {
+            for (priority, &count) in by_priority.iter().enumerate() {
+                let priority = priority.to_string();
+                let labels = [("port", *port), ("priority", &priority), ("kind", kind)];
+                frames.add(&labels, count);
+            }
         }
     }
-    families
-        .counter(
-            "hostd_pause_frames_received_total",
-            "PAUSE frames received.",
-        )
-        .add(&[("kind", "pausing")], counters.pause_pausing)
-        .add(&[("kind", "resuming")], counters.pause_resuming);
+    let mut frames = families.counter(
+        "hostd_pause_frames_received_total",
+        "PAUSE frames received.",
+    );
+    for (port, counters) in ports {
+        frames.add(
+            &[("port", port), ("kind", "pausing")],
+            counters.pause_pausing,
+        );
+        let resuming = counters.pause_resuming;
+        frames.add(&[("port", port), ("kind", "resuming")], resuming);
+    }
     let mut paused = families.counter(
         "hostd_paused_seconds_total",
         "Time for which the switch kept a priority from sending.",
     );
-    for (priority, span) in counters.paused.iter().enumerate() {
-        paused.add_f64(&[("priority", &priority.to_string())], span.as_secs_f64());
+    for (port, counters) in ports {
+        for (priority, span) in counters.paused.iter().enumerate() {
+            let priority = priority.to_string();
+            paused.add_f64(
+                &[("port", port), ("priority", &priority)],
+                span.as_secs_f64(),
+            );
+        }
     }
     let mut malformed = families.counter(
         "hostd_mac_control_malformed_total",
         "MAC control frames that were not understood, by what is wrong with them.",
     );
-    for (reason, count) in counters.malformed() {
-        malformed.add(&[("reason", reason.label())], count);
+    for (port, counters) in ports {
+        for (reason, count) in counters.malformed() {
+            malformed.add(&[("port", port), ("reason", reason.label())], count);
+        }
     }
 }
 
@@ -416,7 +430,9 @@ impl Source for Telemetry {
         }
         transport(&engine, &mut families);
         changes(&engine, &mut families);
-        pauses(&engine.pauses, &mut families);
+        let interfaces = self.sources.interfaces.iter().zip(&engine.ports);
+        let paused = interfaces.map(|(it, port)| (it.name.as_str(), &port.pauses));
+        pauses(&paused.collect::<Vec<_>>(), &mut families);
         self.ports(&mut families);
         families
     }
@@ -434,7 +450,7 @@ mod tests {
     use super::*;
     use common::time::Span;
 
-    /// HT-45: each priority's pauses, each kind and each fault has its own sample.
+    /// HT-45: each port's pauses of each priority, each kind and each fault have a sample.
     #[test]
     fn pauses_are_told_by_priority() {
         let mut counters = PauseCounters {
@@ -446,17 +462,17 @@ mod tests {
         counters.paused[3] = Span::from_millis(1_500);
         counters.malformed = [0, 0, 2, 0];
         let mut families = Families::new();
-        pauses(&counters, &mut families);
+        pauses(&[("eth0", &counters)], &mut families);
         let text = families.text();
         for line in [
-            "hostd_pfc_frames_received_total{priority=\"3\",kind=\"pausing\"} 5",
-            "hostd_pfc_frames_received_total{priority=\"3\",kind=\"resuming\"} 4",
-            "hostd_pfc_frames_received_total{priority=\"7\",kind=\"pausing\"} 0",
-            "hostd_pause_frames_received_total{kind=\"pausing\"} 7",
-            "hostd_pause_frames_received_total{kind=\"resuming\"} 0",
-            "hostd_paused_seconds_total{priority=\"3\"} 1.5",
-            "hostd_paused_seconds_total{priority=\"0\"} 0",
-            "hostd_mac_control_malformed_total{reason=\"opcode\"} 2",
+            "hostd_pfc_frames_received_total{port=\"eth0\",priority=\"3\",kind=\"pausing\"} 5",
+            "hostd_pfc_frames_received_total{port=\"eth0\",priority=\"3\",kind=\"resuming\"} 4",
+            "hostd_pfc_frames_received_total{port=\"eth0\",priority=\"7\",kind=\"pausing\"} 0",
+            "hostd_pause_frames_received_total{port=\"eth0\",kind=\"pausing\"} 7",
+            "hostd_pause_frames_received_total{port=\"eth0\",kind=\"resuming\"} 0",
+            "hostd_paused_seconds_total{port=\"eth0\",priority=\"3\"} 1.5",
+            "hostd_paused_seconds_total{port=\"eth0\",priority=\"0\"} 0",
+            "hostd_mac_control_malformed_total{port=\"eth0\",reason=\"opcode\"} 2",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }

@@ -9,7 +9,9 @@ use super::region::SharedMemory;
 use super::statistics::EdgeStatistics;
 use crate::doorbell::Doorbell;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics, WindowStatistics};
-use crate::verbs::{ChangeRefused, EngineError, MultipathChange, MultipathState, Route, Speeds};
+use crate::verbs::{
+    ChangeRefused, EngineError, MultipathChange, MultipathState, PortId, Route, Speeds,
+};
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use hostd_client::abi::answer::Event;
@@ -56,10 +58,12 @@ pub enum Command<M = SharedMemory> {
     Close(SessionId, oneshot::Sender<()>),
     /// Something that a session asks for.
     Session(SessionId, SessionCommand<M>),
-    /// How packets to an address are sent.
-    SetRoute(IpAddr, Route),
-    /// The speeds of the port, when they have changed.
-    SetSpeeds(Speeds),
+    /// How packets to an address are sent, by port.
+    SetRoutes(IpAddr, Vec<(PortId, Route)>),
+    /// The speeds of a port, when they have changed.
+    SetSpeeds(PortId, Speeds),
+    /// Whether the link of a port is up, when that has changed.
+    SetLinkUp(PortId, bool),
     /// Forget routes that lead to no connection; the answer is the destinations of the others.
     EvictRoutes(oneshot::Sender<HashSet<IpAddr>>),
     /// Change a connection while it carries data.

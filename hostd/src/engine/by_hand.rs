@@ -60,11 +60,12 @@ impl<M: RegionMemory> Engine<M> {
             .and_then(|_| to_send.check(State::ReadyToReceive))
             .map_err(|_| NotReadied::OutOfRange)?;
         let route = self.ports.route(peer);
-        let (_, route) = route.ok_or(NotReadied::Engine(EngineError::State))?;
+        let route = route.ok_or(NotReadied::Engine(EngineError::State))?;
+        let link = self.ports.mtu(peer).unwrap_or(route.mtu);
         if peer.is_ipv4() != local.is_ipv4() {
             return Err(NotReadied::OtherFamily { peer, told: local });
         }
-        let most = path_mtu(route.mtu, self.config.path_mtu, peer.is_ipv6()).unwrap_or(0);
+        let most = path_mtu(link, self.config.path_mtu, peer.is_ipv6()).unwrap_or(0);
         if receive.path_mtu > most {
             return Err(NotReadied::Mtu {
                 peer,

@@ -5,31 +5,37 @@ use crate::frame::{DataHeader, IncomingAnswer, ReceivedPacket};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::pauses;
-use crate::verbs::{DropReason, Event, Psn};
+use crate::verbs::{DropReason, Event, PortId, Psn};
 use common::time::Time;
 use common::wire::roce::{Change, Opcode, Operation};
 use common::xdp::frame::{Frame, FramePool};
 
 impl<M: RegionMemory> Engine<M> {
-    /// Takes one received Ethernet frame.
+    /// Takes one Ethernet frame that came through the first port.
     pub fn receive(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
+        self.receive_through(PortId::FIRST, frame, pool, now);
+    }
+
+    /// Takes one Ethernet frame that came through `port`.
+    pub fn receive_through(&mut self, port: PortId, frame: Frame, pool: &mut FramePool, now: Time) {
         self.statistics.rx_packets += 1;
         self.statistics.rx_bytes += frame.len() as u64;
+        let statistics = &mut self.statistics.ports[port.index()];
+        statistics.rx_packets += 1;
+        statistics.rx_bytes += frame.len() as u64;
         match ReceivedPacket::parse(frame.bytes(), M::HAS_BYTES, self.config.trimmed) {
-            Ok(packet) => self.dispatch(frame, &packet, pool, now),
-            Err(_) if pauses::is_control(frame.bytes()) => self.on_control_frame(frame, pool, now),
+            Ok(packet) => self.dispatch(frame, &packet, port, pool, now),
+            Err(_) if pauses::is_control(frame.bytes()) => {
+                self.on_control_frame(frame, port, pool, now);
+            }
             Err(reason) => self.drop_packet(frame, reason, pool),
         }
     }
 
     /// Takes a MAC control frame.
-    fn on_control_frame(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
-        let counters = &mut self.statistics.pauses;
-        let port = self.ports.main();
-        let taken = self
-            .ports
-            .on_control_frame(port, frame.bytes(), now, counters);
-        match taken {
+    fn on_control_frame(&mut self, frame: Frame, port: PortId, pool: &mut FramePool, now: Time) {
+        let (ports, statistics) = (&mut self.ports, &mut self.statistics.ports);
+        match ports.on_control_frame(port, frame.bytes(), now, statistics) {
             Ok(()) => pool.give(frame),
             Err(_) => self.drop_packet(frame, DropReason::MalformedControl, pool),
         }
@@ -40,7 +46,14 @@ impl<M: RegionMemory> Engine<M> {
         pool.give(frame);
     }
 
-    fn dispatch(&mut self, frame: Frame, packet: &ReceivedPacket, pool: &mut FramePool, now: Time) {
+    fn dispatch(
+        &mut self,
+        frame: Frame,
+        packet: &ReceivedPacket,
+        port: PortId,
+        pool: &mut FramePool,
+        now: Time,
+    ) {
         let bth = &packet.headers.bth;
         let Some(own) = self.config.partitions.hears(bth.partition) else {
             return self.drop_packet(frame, DropReason::WrongPartition, pool);
@@ -48,7 +61,7 @@ impl<M: RegionMemory> Engine<M> {
         let (operation, multipath) = match bth.opcode {
             Opcode::Rc(operation) => (Some(operation), false),
             Opcode::Multipath(operation) => (Some(operation), true),
-            Opcode::UdSendOnly => return self.manage(frame, packet, own, pool),
+            Opcode::UdSendOnly => return self.manage(frame, packet, (port, own), pool),
             Opcode::Cnp => (None, false),
         };
         let qpn = bth.dest_qp;
@@ -69,6 +82,7 @@ impl<M: RegionMemory> Engine<M> {
         if let Err(reason) = checked {
             return self.drop_packet(frame, reason, pool);
         }
+        queue_pair.heard_through = port;
         if packet.trimmed {
             let reason = queue_pair.trimmed(Psn::new(bth.psn));
             self.drop_packet(frame, reason, pool);
@@ -87,9 +101,9 @@ impl<M: RegionMemory> Engine<M> {
                 pool.give(frame);
             }
             Some(Operation::Acknowledge) => {
-                let paused_total = self.ports.paused_total();
+                let standstill = self.ports.standstill();
                 let effects = &mut self.effects;
-                match queue_pair.acknowledged(&packet.headers, paused_total, effects, now) {
+                match queue_pair.acknowledged(&packet.headers, standstill, effects, now) {
                     Ok(()) => self.statistics.acknowledgements += 1,
                     Err(reason) => self.statistics.drops.add(reason),
                 }

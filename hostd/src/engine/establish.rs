@@ -9,7 +9,9 @@ use crate::cm::response_time;
 use crate::cm::table::{Asked, Connection, Depth};
 use crate::limits;
 use crate::memory::RegionMemory;
-use crate::verbs::{Event, Multipath, PrivateData, ReadyToReceive, ReadyToSend, Transition};
+use crate::verbs::{
+    Event, Multipath, PortId, PrivateData, ReadyToReceive, ReadyToSend, Transition,
+};
 use common::wire::cm::{
     Message, RELIABLE_CONNECTION, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Rep, Req, about, reject,
     service_id,
@@ -27,18 +29,19 @@ impl<M: RegionMemory> Engine<M> {
             return false;
         };
         let remote = connection.remote;
-        let Some((_, route)) = self.ports.route(remote) else {
+        let Some(route) = self.ports.route(remote) else {
             self.notify(Event::NeedRoute {
                 destination: remote,
             });
             return false;
         };
+        let link = self.ports.mtu(remote).unwrap_or(route.mtu);
         // What the peer said that it accepts is one of the sizes there are.
         let wanted = self.config.path_mtu;
         let wanted = connection
             .acceptable_mtu
             .map_or(wanted, |it| it.min(wanted));
-        let Some(path_mtu) = negotiation::path_mtu(route.mtu, wanted, remote.is_ipv6()) else {
+        let Some(path_mtu) = negotiation::path_mtu(link, wanted, remote.is_ipv6()) else {
             return false;
         };
         match connection.phase {
@@ -229,7 +232,7 @@ pub(super) fn requested(
     offer: Option<Offer>,
     [source, local]: [IpAddr; 2],
     transaction: u64,
-    (way, partition): (Option<Flow>, u16),
+    (way, partition): (Option<(PortId, Flow)>, u16),
 ) -> Connection {
     let path_mtu = mtu_of(req.path_mtu).unwrap_or(limits::PATH_MTU_MIN);
     let mut connection = Connection::new(Phase::Waiting, source, transaction);

@@ -41,7 +41,7 @@ struct Origin {
     local: IpAddr,
     transaction: u64,
     /// The way back.
-    way: Option<Flow>,
+    way: Option<(PortId, Flow)>,
     /// The own key of the partition that it came in.
     partition: u16,
 }
@@ -50,12 +50,12 @@ struct Origin {
 type Refusal = (u16, DropReason);
 
 impl<M: RegionMemory> Engine<M> {
-    /// Takes a packet for queue pair 1 that came in the partition of this own key.
+    /// Takes a packet for queue pair 1 that came through `port`, in the partition of this own key.
     pub(super) fn manage(
         &mut self,
         frame: Frame,
         packet: &ReceivedPacket,
-        partition: u16,
+        (port, partition): (PortId, u16),
         pool: &mut FramePool,
     ) {
         let parsed = parse(packet, frame.bytes());
@@ -68,7 +68,7 @@ impl<M: RegionMemory> Engine<M> {
                 source: packet.source,
                 local: packet.destination,
                 transaction: mad.transaction,
-                way,
+                way: way.map(|way| (port, way)),
             };
             self.take_message(&mad.message, &origin)
         });
@@ -420,7 +420,10 @@ impl<M: RegionMemory> Engine<M> {
             };
             let written = self.write(&mut frame, pool, &outgoing);
             match written {
-                Some(port) => out.push((port, frame)),
+                Some(port) => {
+                    self.ports.take_room(port);
+                    out.push((port, frame));
+                }
                 None => pool.give(frame),
             }
         }
@@ -430,13 +433,13 @@ impl<M: RegionMemory> Engine<M> {
     /// is no way.
     fn write(&mut self, into: &mut Frame, pool: &FramePool, message: &Outgoing) -> Option<PortId> {
         let to = message.remote;
-        let (port, flow) = match (self.ports.route(to), message.way) {
+        let (port, flow) = match (self.ports.message_route(to), message.way) {
             (Some((port, route)), _) => {
                 let (from, class) = (message.local, self.config.control_class);
                 let from = from.unwrap_or(route.source);
                 (port, frame::flow(&route, from, to, class)?)
             }
-            (None, Some(way)) => (self.ports.main(), way),
+            (None, Some(way)) => way,
             (None, None) => {
                 self.notify(Event::NeedRoute { destination: to });
                 return None;

@@ -23,7 +23,8 @@
 //!   by_hand      queue pairs readied without connections     addresses    own ones of connections
 //!   establish    REQ and REP, and queue pairs readied        mads         connection messages
 //!   shared       shared receive queues                       modify       attributes
-//!   windows      memory windows
+//!   windows      memory windows                        turns        who waits for which ports
+//!   ways         routes, and links that come and go
 //! ```
 
 mod addresses;
@@ -38,6 +39,8 @@ mod ports;
 mod schedule;
 mod shared;
 mod transmit;
+mod turns;
+mod ways;
 mod windows;
 pub use by_hand::NotReadied;
 
@@ -52,17 +55,16 @@ use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
 use crate::timers::Timers;
 use crate::verbs::{
     Access, Completion, CompletionQueueId, DomainId, EngineConfig, EngineError, Event, Local,
-    QueuePairRequest, ReceiveRequest, RegionKeys, Route, SendRequest, Sge, Transition,
+    QueuePairRequest, ReceiveRequest, RegionKeys, SendRequest, Sge, Transition,
 };
 use chacha20::ChaCha20Rng;
 use common::time::Time;
-use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool};
 use completions::CompletionQueues;
 use ports::Ports;
 use rand_core::{Rng, SeedableRng};
-use std::collections::{HashSet, VecDeque};
-use std::net::IpAddr;
+use std::collections::VecDeque;
+use turns::Turns;
 
 /// The transport engine of one worker; `M` is how it reaches applications' memory.
 #[derive(Debug)]
@@ -79,11 +81,9 @@ pub struct Engine<M> {
     ports: Ports,
     timers: Timers,
     /// Queue pairs with something to acknowledge.
-    to_acknowledge: VecDeque<u32>,
+    to_acknowledge: Turns,
     /// Queue pairs with something to send, in the order of their turns.
-    to_send: VecDeque<u32>,
-    /// Packets that the first of them has sent since it is its turn.
-    turn_taken: usize,
+    to_send: Turns,
     /// Effects of the queue pair that was called last.
     effects: Effects,
     /// Frames that reorder buffers may hold together.
@@ -121,9 +121,8 @@ impl<M: RegionMemory> Engine<M> {
             connections: ConnectionTable::new(),
             ports: Ports::new(&config),
             timers: Timers::default(),
-            to_acknowledge: VecDeque::new(),
-            to_send: VecDeque::new(),
-            turn_taken: 0,
+            to_acknowledge: Turns::new(),
+            to_send: Turns::new(),
             effects: Effects::default(),
             budget: FrameBudget::new(config.reorder_frames),
             gaps_from: Time::ZERO,
@@ -398,12 +397,9 @@ impl<M: RegionMemory> Engine<M> {
         self.transit(qpn, transition)?;
         if let Transition::ReadyToReceive(attributes) = transition {
             let destination = attributes.destination;
-            let route = self.ports.route(destination);
-            match (route, self.queue_pairs.get_mut(qpn)) {
-                (Some((port, route)), Some(queue_pair)) => {
-                    queue_pair.set_route(port, &route, &self.config);
-                }
-                _ => self.notify(Event::NeedRoute { destination }),
+            self.lead(qpn, destination);
+            if self.ports.route(destination).is_none() {
+                self.notify(Event::NeedRoute { destination });
             }
         }
         self.list(qpn);
@@ -503,54 +499,6 @@ impl<M: RegionMemory> Engine<M> {
     /// completed or were polled since.
     pub fn next_relieved_completion_queue(&mut self) -> Option<CompletionQueueId> {
         self.completions.next_relieved()
-    }
-
-    /// Sets or replaces the route to `destination`: how packets to it are addressed. When the table
-    /// is full, routes that lead to no connection make way.
-    ///
-    /// # Errors
-    /// [`EngineError::Argument`]: the addresses are of different families.
-    /// [`EngineError::TooMany`]: the table of routes is full.
-    pub fn set_route(&mut self, destination: IpAddr, route: Route) -> Result<(), EngineError> {
-        let port = self.ports.main();
-        if self.ports.route(destination) == Some((port, route)) {
-            // Whoever needs it has it.
-            return Ok(());
-        }
-        if self.ports.is_full_for(port, destination) {
-            self.evict_routes();
-        }
-        self.ports.set_route(port, destination, route)?;
-        self.connections.routed(destination);
-        let affected: Vec<_> = self.queue_pairs.numbers().collect();
-        for qpn in affected {
-            let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
-                continue;
-            };
-            if queue_pair.destination() == Some(destination) {
-                queue_pair.set_route(port, &route, &self.config);
-                self.list(qpn);
-            }
-        }
-        Ok(())
-    }
-
-    /// Bits take this speed on the link from now on: pauses that begin count by it (HT-45).
-    pub fn set_link_speed(&mut self, speed: Rate) {
-        self.ports.set_link_speed(speed);
-    }
-
-    /// Forgets the routes that lead to no connection and no queue pair; returns the destinations of
-    /// those that do. One that is needed again is asked for again.
-    pub fn evict_routes(&mut self) -> HashSet<IpAddr> {
-        let mut used: HashSet<IpAddr> = self.connections.remotes().collect();
-        used.extend(
-            self.queue_pairs
-                .values()
-                .filter_map(|pair| pair.destination()),
-        );
-        self.ports.keep_routes(&used);
-        used
     }
 
     /// Counters of the engine.

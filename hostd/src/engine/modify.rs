@@ -39,9 +39,11 @@ impl<M: RegionMemory> Engine<M> {
                 if let Some(local) = local.filter(|it| it.is_ipv4() != peer.is_ipv4()) {
                     return Err(AttributesRefused::OtherFamily { peer, local });
                 }
-                if let Some((_, route)) = self.ports.route(attributes.destination) {
+                let routed = self.ports.route(attributes.destination).is_some();
+                let link = self.ports.mtu(attributes.destination);
+                if let Some(link) = link.filter(|_| routed) {
                     let v6 = attributes.destination.is_ipv6();
-                    let most = path_mtu(route.mtu, self.config.path_mtu, v6).unwrap_or(0);
+                    let most = path_mtu(link, self.config.path_mtu, v6).unwrap_or(0);
                     if attributes.path_mtu > most {
                         return Err(AttributesRefused::OutOfRange("path_mtu"));
                     }

@@ -30,16 +30,18 @@ impl<M: RegionMemory> Engine<M> {
             queue_pair.in_crowd = amid;
             self.crowd = self.crowd.wrapping_add_signed(if amid { 1 } else { -1 });
         }
-        if !queue_pair.listed_to_acknowledge && queue_pair.wants_to_acknowledge(now) {
-            queue_pair.listed_to_acknowledge = true;
-            self.to_acknowledge.push_back(qpn);
+        if queue_pair.wants_to_acknowledge(now) {
+            let ports = queue_pair.ways();
+            let listed = &mut queue_pair.listed_to_acknowledge;
+            self.to_acknowledge.push(qpn, ports, listed);
         }
-        if !queue_pair.listed_to_send && queue_pair.wants_to_send() {
-            queue_pair.listed_to_send = true;
-            self.to_send.push_back(qpn);
+        if queue_pair.wants_to_send() {
+            let ports = queue_pair.wanted_ports(now);
+            self.to_send
+                .push(qpn, ports, &mut queue_pair.listed_to_send);
         }
         // An overdue queue pair is already listed, or waits for a route or a frame.
-        let mut deadline = queue_pair.deadline(self.ports.control_from());
+        let mut deadline = queue_pair.deadline(self.ports.control_from(queue_pair.ways()));
         if deadline <= now {
             deadline = now + FRAME_WAIT;
         }
@@ -56,7 +58,7 @@ impl<M: RegionMemory> Engine<M> {
                 continue;
             };
             if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
-                queue_pair.expire(self.ports.paused_total(), &mut self.effects, now);
+                queue_pair.expire(self.ports.standstill(), &mut self.effects, now);
             }
             self.carry_out_effects();
             self.schedule(qpn, now);
@@ -66,15 +68,18 @@ impl<M: RegionMemory> Engine<M> {
     /// When [`Self::transmit`] has to be called next: in the past when there is something to send
     /// now, [`Time::NEVER`] when there is nothing.
     pub fn next_deadline(&self) -> Time {
-        let control_from = self.ports.control_from();
+        let control_from = self.ports.control_from(self.ports.all());
         let connections = self.management_deadline().max(control_from);
         let timers = self.timers.first().min(connections);
         let mut ready = Time::NEVER;
-        if !self.to_acknowledge.is_empty() || self.management_is_ready() {
+        if self.management_is_ready() {
             ready = control_from;
         }
+        if !self.to_acknowledge.is_empty() {
+            ready = ready.min(self.ports.control_from(self.to_acknowledge.ports()));
+        }
         if !self.to_send.is_empty() {
-            ready = ready.min(self.ports.data_from());
+            ready = ready.min(self.ports.data_from(self.to_send.ports()));
         }
         if ready != Time::NEVER {
             ready = ready.max(self.out_of_frames_until);

@@ -5,9 +5,10 @@
 
 use super::Engine;
 use super::schedule::FRAME_WAIT;
+use super::turns::Turns;
 use crate::connection::Departure;
 use crate::memory::RegionMemory;
-use crate::verbs::PortId;
+use crate::verbs::{PortId, PortSet};
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
 
@@ -29,27 +30,33 @@ impl<M: RegionMemory> Engine<M> {
         room: usize,
     ) -> usize {
         self.reclaim(pool);
-        self.ports.settle(now, &mut self.statistics.pauses);
+        self.ports.settle(now, &mut self.statistics.ports);
         if !self.clocks_stopped {
             self.expire(now);
         }
         let before = out.len();
         let end = before + room;
         if now >= self.out_of_frames_until {
-            if self.ports.control_is_paused() {
-                // Connections are not even looked at: the clock of a message begins when it leaves.
-                self.resume_receivers(pool, now);
-            } else {
+            self.resume_receivers(pool, now);
+            // Without a port connections are not even looked at: the clock of a message begins
+            // when it leaves.
+            if !self.ports.control_is_paused() {
                 self.transmit_management(pool, now, out, end);
                 self.transmit_acknowledgements(pool, now, out, end);
             }
             self.transmit_data(pool, now, out, end);
         }
-        let sent = &out[before..];
-        let bytes: usize = sent.iter().map(|(_, frame)| frame.len()).sum();
-        self.statistics.tx_packets += sent.len() as u64;
-        self.statistics.tx_bytes += bytes as u64;
-        sent.len()
+        let mut bytes = 0;
+        for (port, frame) in &out[before..] {
+            let statistics = &mut self.statistics.ports[port.index()];
+            statistics.tx_packets += 1;
+            statistics.tx_bytes += frame.len() as u64;
+            bytes += frame.len() as u64;
+        }
+        let sent = out.len() - before;
+        self.statistics.tx_packets += sent as u64;
+        self.statistics.tx_bytes += bytes;
+        sent
     }
 
     fn transmit_acknowledgements(
@@ -60,19 +67,24 @@ impl<M: RegionMemory> Engine<M> {
         end: usize,
     ) {
         while out.len() < end {
-            let Some(qpn) = self.to_acknowledge.pop_front() else {
+            let open = self.ports.control_open();
+            let Some((ports, qpn)) = self.to_acknowledge.front(open) else {
                 return;
             };
+            self.to_acknowledge.pop(ports);
             let crowd = self.crowd;
             let Some((queue_pair, mut delivery)) = self.delivery(qpn, pool, now) else {
                 continue;
             };
-            queue_pair.listed_to_acknowledge = false;
+            Turns::unlist(ports, &mut queue_pair.listed_to_acknowledge);
             queue_pair.resume(&mut delivery);
-            let departure = queue_pair.acknowledge(delivery.pool, crowd, now);
+            let departure = queue_pair.acknowledge(open, delivery.pool, crowd, now);
             self.carry_out_effects();
             match departure {
-                Departure::Frame(frame, port) => out.push((port, frame)),
+                Departure::Frame(frame, port) => {
+                    self.ports.take_room(port);
+                    out.push((port, frame));
+                }
                 Departure::Nothing | Departure::Local => {}
                 Departure::NoFrame => {
                     self.schedule(qpn, now);
@@ -86,15 +98,20 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Delivers what waited for a receive though its acknowledgement is paused.
     fn resume_receivers(&mut self, pool: &mut FramePool, now: Time) {
+        let open = self.ports.control_open();
         // Those that are listed stay so: they have something to acknowledge now.
-        for index in 0..self.to_acknowledge.len() {
-            let qpn = self.to_acknowledge[index];
-            let resumed = self
-                .delivery(qpn, pool, now)
-                .is_some_and(|(queue_pair, mut delivery)| queue_pair.resume(&mut delivery));
-            if resumed {
-                self.carry_out_effects();
-                self.schedule(qpn, now);
+        for ports in self.to_acknowledge.shut_out(open) {
+            for index in 0..self.to_acknowledge.len(ports) {
+                let Some(qpn) = self.to_acknowledge.waiting(ports, index) else {
+                    break;
+                };
+                let resumed = self
+                    .delivery(qpn, pool, now)
+                    .is_some_and(|(queue_pair, mut delivery)| queue_pair.resume(&mut delivery));
+                if resumed {
+                    self.carry_out_effects();
+                    self.schedule(qpn, now);
+                }
             }
         }
     }
@@ -107,34 +124,26 @@ impl<M: RegionMemory> Engine<M> {
         end: usize,
     ) {
         let mut local_turns = 0;
-        while out.len() < end && local_turns < LOCAL_TURNS && !self.ports.free(now).is_empty() {
-            let Some(&qpn) = self.to_send.front() else {
+        while out.len() < end && local_turns < LOCAL_TURNS {
+            let Some((ports, qpn)) = self.to_send.front(self.ports.free(now)) else {
                 return;
             };
             let before = out.len();
-            let left = TURN - self.turn_taken.min(TURN - 1);
+            let left = TURN - (*self.to_send.taken(ports)).min(TURN - 1);
             let turn = self.send_turn(qpn, pool, now, out, end.min(before + left));
             self.carry_out_effects();
             // A turn goes on where the port's pace interrupted it.
-            self.turn_taken += out.len() - before;
+            let taken = self.to_send.taken(ports);
+            *taken += out.len() - before;
             match turn {
-                Turn::Over | Turn::Paced if self.turn_taken >= TURN => {
-                    self.turn_taken = 0;
-                    self.to_send.rotate_left(1);
-                }
-                Turn::Over | Turn::Paced => {}
+                Turn::Over | Turn::Paced if *taken >= TURN => self.to_send.rotate(ports),
+                Turn::Over => {}
+                Turn::Paced => self.wait_elsewhere(qpn, ports, now),
                 Turn::Local => {
                     local_turns += 1;
-                    self.turn_taken = 0;
-                    self.to_send.rotate_left(1);
+                    self.to_send.rotate(ports);
                 }
-                Turn::Done => {
-                    self.turn_taken = 0;
-                    self.to_send.pop_front();
-                    if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
-                        queue_pair.listed_to_send = false;
-                    }
-                }
+                Turn::Done => self.end_turn(qpn, ports),
                 Turn::NoFrame => self.wait_for_frames(now),
             }
             self.schedule(qpn, now);
@@ -144,8 +153,24 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
-    /// Lets a queue pair send until `out` has `end` frames, no port is free, or it has nothing
-    /// more.
+    /// The first one of a list is not in it any more.
+    fn end_turn(&mut self, qpn: u32, ports: PortSet) {
+        self.to_send.pop(ports);
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            Turns::unlist(ports, &mut queue_pair.listed_to_send);
+        }
+    }
+
+    /// The first one of a list leaves it if it waits for other ports by now.
+    fn wait_elsewhere(&mut self, qpn: u32, ports: PortSet, now: Time) {
+        let queue_pair = self.queue_pairs.get(qpn);
+        if queue_pair.is_none_or(|queue_pair| queue_pair.wanted_ports(now) != ports) {
+            self.end_turn(qpn, ports);
+        }
+    }
+
+    /// Lets a queue pair send until `out` has `end` frames, none of its ports is free, or it has
+    /// nothing more.
     fn send_turn(
         &mut self,
         qpn: u32,
@@ -157,10 +182,10 @@ impl<M: RegionMemory> Engine<M> {
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
             return Turn::Done;
         };
-        queue_pair.paused(self.ports.paused_total(), now);
+        queue_pair.paused(self.ports.standstill(), now);
         while out.len() < end {
             let free = self.ports.free(now);
-            if free.is_empty() {
+            if !free.meets(queue_pair.wanted_ports(now)) {
                 return Turn::Paced;
             }
             match queue_pair.transmit(free, pool, &mut self.regions, &mut self.effects, now) {

@@ -33,6 +33,8 @@ pub(super) struct Health {
     pub(super) lost: u64,
     /// When the newest packet left that came through.
     newest_through: Time,
+    /// As many vanish in a row before it is left alone.
+    patience: u8,
     vanished: u8,
     avoided_until: Option<Time>,
     avoidance: Span,
@@ -48,12 +50,19 @@ impl Health {
             acknowledged: 0,
             lost: 0,
             newest_through: Time::ZERO,
+            patience: VANISHED,
             vanished: 0,
             avoided_until: None,
             avoidance,
             times_given_up: 0,
             doublings: 0,
         }
+    }
+
+    /// One that is left alone when so many packets in a row vanish.
+    pub(super) const fn patient(mut self, patience: u8) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// A packet that left at `sent` came through. A sign of life of the path as it is now counts
@@ -77,7 +86,7 @@ impl Health {
             return;
         }
         self.vanished += 1;
-        if self.vanished >= VANISHED {
+        if self.vanished >= self.patience {
             self.avoided_until = Some(now + self.avoidance);
             self.times_given_up += 1;
             if self.doublings < DOUBLINGS {
@@ -97,7 +106,7 @@ impl Health {
         let over = self.avoided_until.is_some_and(|until| until <= now);
         if over {
             self.avoided_until = None;
-            self.vanished = VANISHED - 1;
+            self.vanished = self.patience - 1;
             self.newest_through = now;
         }
         over

@@ -164,7 +164,7 @@ impl PathSet {
 
     /// What the selection draws from: each value of each path that carries, as often as its weight
     /// says.
-    fn set_entries(&mut self) {
+    pub(super) fn set_entries(&mut self) {
         let carrying = || {
             self.paths
                 .iter()
@@ -190,6 +190,7 @@ impl PathSet {
         if !entries.is_empty() {
             self.selector.set(&entries);
         }
+        self.note_ports();
     }
 }
 

@@ -8,8 +8,10 @@
 //!   health    delays, and packets that vanish
 //!   life      paths that come and go while packets are under way
 //!   rtt       round-trip times (RFC 6298)
+//!   deal      which port each entropy value belongs to
 //! ```
 
+mod deal;
 mod entropy;
 mod health;
 mod life;
@@ -25,8 +27,12 @@ pub(crate) use select::{Choice, Selector};
 
 use crate::limits;
 use crate::stats::PathStatistics;
-use crate::verbs::{Feedback, Granularity, MultipathConfig, PathStanding, Psn, Spraying};
+use crate::verbs::{
+    Feedback, Granularity, MultipathConfig, PathStanding, PortId, PortSet, Psn, Spraying,
+};
 use common::time::{Span, Time};
+use common::units::Rate;
+use deal::Deal;
 use health::Health;
 
 /// One sub-path.
@@ -70,6 +76,9 @@ pub(crate) struct PathSet {
     /// Some path is retiring.
     retiring: bool,
     plan: Plan,
+    deal: Deal,
+    /// The ports of the values in use.
+    ports: PortSet,
     /// Number of the last flowlet, if flows or packets take paths now.
     flowlet: u16,
 }
@@ -151,6 +160,8 @@ impl PathSet {
             avoided: 0,
             retiring: false,
             plan,
+            deal: Deal::One(PortId::FIRST),
+            ports: PortSet::NONE.with(PortId::FIRST),
             flowlet: 0,
         }
     }
@@ -173,18 +184,22 @@ impl PathSet {
 
     /// The path of the next packet; not the entropy value `other_than`, with which its last copy
     /// was lost, as long as there is a choice (HT-42).
-    pub(crate) fn select(&mut self, other_than: Option<u8>, now: Time) -> Choice {
-        self.select_among(other_than, now, |_| true)
+    pub(crate) fn select(&mut self, other_than: Option<u8>, free: PortSet, now: Time) -> Choice {
+        self.select_among(other_than, free, now, |_| true)
     }
 
     /// The same, among the paths that are `open`, if they have one value each and one is open.
     pub(crate) fn select_among(
         &mut self,
         other_than: Option<u8>,
+        free: PortSet,
         now: Time,
         open: impl Fn(u8) -> bool,
     ) -> Choice {
         self.end_avoidance(now);
+        let free = self.narrow(free, other_than, now);
+        let deal = &self.deal;
+        let through = |value: u8| deal.allows(value, free);
         debug_assert_eq!(
             self.avoided,
             self.paths
@@ -198,17 +213,23 @@ impl PathSet {
             && paths
                 .iter()
                 .all(|path| !path.carries || path.health.is_avoided());
-        let mut choice = self.selector.select(now, other_than, |id| {
-            let path = &paths[usize::from(id)];
-            path.carries
-                && (all || !path.health.is_avoided())
-                && (Some(id) != other_than || paths.len() == 1)
-        });
+        let mut choice = self.selector.select(
+            now,
+            other_than,
+            |id| {
+                let path = &paths[usize::from(id)];
+                path.carries
+                    && (all || !path.health.is_avoided())
+                    && (Some(id) != other_than || paths.len() == 1)
+            },
+            through,
+        );
         if matches!(self.selector, Selector::Spray(..)) && !open(choice.path) {
             let ids = (0..=u8::MAX).take(self.paths.len());
             let after = ids.clone().skip(usize::from(choice.path) + 1);
             let carries = |id: u8| self.paths[usize::from(id)].carries;
-            let mut others = after.chain(ids).filter(|&id| open(id) && carries(id));
+            let open = |id: u8| open(id) && carries(id) && through(id);
+            let mut others = after.chain(ids).filter(|&id| open(id));
             let first = others.next();
             let best = first.filter(|id| Some(*id) != other_than);
             if let Some(id) = best.or_else(|| others.next()).or(first) {
@@ -220,6 +241,94 @@ impl PathSet {
         choice.fresh = !std::mem::replace(&mut path.probed, true);
         choice.switched |= std::mem::take(&mut path.entered);
         choice
+    }
+
+    /// The ports among those that are `free` that the next packet is to leave through: none that is
+    /// left alone, nor that on which its last copy was lost, if there is a choice.
+    fn narrow(&mut self, free: PortSet, other_than: Option<u8>, now: Time) -> PortSet {
+        if !self.deal.is_several() {
+            return free;
+        }
+        self.deal.release(now);
+        let wanted = self.deal.healthy(self.ports);
+        let among = if free.meets(wanted) {
+            free.and(wanted)
+        } else {
+            free.and(self.ports)
+        };
+        let lost = other_than.map(|value| self.deal.port(value));
+        let others = lost.map_or(among, |lost| among.without(lost));
+        match (others.is_empty(), among.is_empty()) {
+            (false, _) => others,
+            (true, false) => among,
+            (true, true) => self.ports,
+        }
+    }
+
+    /// Ports that the next packet may leave through, among the paths that are `open`. A flow waits
+    /// for that of its path.
+    pub(crate) fn wanted(&self, now: Time, open: impl Fn(u8) -> bool) -> PortSet {
+        if !self.deal.is_several() {
+            return self.ports;
+        }
+        let healthy = self.deal.healthy(self.ports);
+        let usable = |path: u8| {
+            let path = self.paths.get(usize::from(path));
+            path.is_some_and(|path| path.carries && !path.health.is_avoided())
+        };
+        if let Some(path) = self.selector.current(now).filter(|path| usable(*path)) {
+            let port = PortSet::NONE.with(self.deal.port(path));
+            return if port.meets(healthy) { port } else { healthy };
+        }
+        if self.plan.values != self.paths.len() {
+            return healthy;
+        }
+        let ids = (0..=u8::MAX).zip(&self.paths);
+        let open = ids.filter(|(id, path)| path.carries && open(*id));
+        let ports = open.fold(PortSet::NONE, |set, (id, _)| set.with(self.deal.port(id)));
+        if ports.meets(healthy) {
+            ports.and(healthy)
+        } else {
+            healthy
+        }
+    }
+
+    /// The port of an entropy value.
+    pub(crate) fn port(&self, value: u8) -> PortId {
+        self.deal.port(value)
+    }
+
+    /// The ports of the values in use.
+    pub(crate) fn ports(&self) -> PortSet {
+        self.ports
+    }
+
+    /// Packets leave through these ports, which have these speeds: through the `usable` ones, if
+    /// there is one.
+    pub(crate) fn set_ports(&mut self, ports: &[(PortId, Rate)], usable: PortSet) {
+        let before = self.deal.is_several();
+        let offset = entropy::mix(self.identity);
+        self.deal = Deal::new(ports, usable, offset, self.avoidance);
+        if before || self.deal.is_several() {
+            // Values lead other ways now.
+            self.set_entries();
+        }
+        self.note_ports();
+    }
+
+    /// Notes the ports of the values in use.
+    pub(super) fn note_ports(&mut self) {
+        let paths = self.paths.len();
+        let values = match &self.selector {
+            Selector::Spray(..) => self.plan.values_over(paths),
+            Selector::Flowlet(_) | Selector::Single(_) => paths,
+        };
+        let carries = |value: &u8| self.paths[usize::from(*value) % paths].carries;
+        let used = (0..=u8::MAX).take(values).filter(carries);
+        self.ports = used.fold(PortSet::NONE, |set, value| set.with(self.deal.port(value)));
+        if self.ports.is_empty() {
+            self.ports = PortSet::NONE.with(self.deal.port(0));
+        }
     }
 
     /// What tells a packet apart for which `choice` was made.
@@ -234,7 +343,8 @@ impl PathSet {
     }
 
     /// The outcome of a packet is known: which entropy values are good may follow from it.
-    pub(crate) fn on_feedback(&mut self, feedback: &Feedback) {
+    pub(crate) fn on_feedback(&mut self, feedback: &Feedback, now: Time) {
+        self.deal.on_feedback(feedback, now);
         let path = self.paths.get(usize::from(feedback.path));
         if let (Selector::Spray(spray, _), Some(Path { carries: true, .. })) =
             (&mut self.selector, path)

@@ -65,6 +65,16 @@ impl Selector {
         }
     }
 
+    /// The path that packets keep to if they can: that of the flow, or of the present flowlet.
+    pub(super) fn current(&self, now: Time) -> Option<u8> {
+        match self {
+            Self::Spray(..) => None,
+            Self::Single(shuffle) => shuffle.current(),
+            Self::Flowlet(flowlets) if flowlets.is_over(now) => None,
+            Self::Flowlet(flowlets) => flowlets.shuffle.current(),
+        }
+    }
+
     /// Draws from these `entries` from now on: paths, or entropy values of sprayed packets.
     pub(super) fn set(&mut self, entries: &[u8]) {
         match self {
@@ -74,13 +84,15 @@ impl Selector {
     }
 
     /// The path of a packet that leaves now, among those that are `usable`; a sprayed one has
-    /// another entropy value than `other_than`.
+    /// another entropy value than `other_than`, and one that leads `through` a free port.
     pub(crate) fn select(
         &mut self,
         now: Time,
         other_than: Option<u8>,
         usable: impl Fn(u8) -> bool,
+        through: impl Fn(u8) -> bool,
     ) -> Choice {
+        let usable = |path| usable(path) && through(path);
         let plain = |path| Choice {
             path,
             entropy: path,
@@ -91,7 +103,7 @@ impl Selector {
         };
         match self {
             Self::Spray(spray, last) => {
-                let entropy = spray.choose(other_than, now);
+                let entropy = spray.choose(other_than, now, &through);
                 let path = match last.checked_add(1) {
                     Some(paths) => entropy % paths,
                     None => entropy,
@@ -130,9 +142,14 @@ impl Flowlets {
         self.timeout = timeout;
     }
 
+    /// Whether the next packet begins another flowlet.
+    fn is_over(&self, now: Time) -> bool {
+        self.last.is_none_or(|last| now.since(last) > self.timeout)
+    }
+
     fn next(&mut self, now: Time, usable: impl Fn(u8) -> bool) -> Choice {
         let before = self.shuffle.current();
-        let paused = self.last.is_none_or(|last| now.since(last) > self.timeout);
+        let paused = self.is_over(now);
         self.last = Some(now);
         let stays = before.filter(|&path| !paused && usable(path));
         let boundary = stays.is_none();

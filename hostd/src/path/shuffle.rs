@@ -40,29 +40,52 @@ impl Shuffle {
     /// Draws the next path that is usable. Those that are not are passed over, also for this round;
     /// if none is, the next one is taken all the same.
     pub(super) fn next_usable(&mut self, usable: impl Fn(u8) -> bool) -> u8 {
-        let fallback = self.next();
+        self.next_usable_through(usable, |_| true)
+    }
+
+    /// The same among those that lead `through` a free port.
+    pub(super) fn next_usable_through(
+        &mut self,
+        usable: impl Fn(u8) -> bool,
+        through: impl Fn(u8) -> bool,
+    ) -> u8 {
+        let fallback = self.next_through(&through);
         let mut path = fallback;
         for _ in 0..2 * self.order.len() {
             if usable(path) {
                 return path;
             }
-            path = self.next();
+            path = self.next_through(&through);
         }
         fallback
     }
 
+    /// Draws the next path of those that lead `through` a free port. The others stay in the round;
+    /// without any a new one begins.
+    ///
     /// One step of a Fisher–Yates shuffle: the order of a round is drawn path by path.
-    pub(super) fn next(&mut self) -> u8 {
-        if self.drawn == self.order.len() {
-            self.drawn = 0;
-        }
+    pub(super) fn next_through(&mut self, through: impl Fn(u8) -> bool) -> u8 {
         let left = self.order.len() - self.drawn;
-        let pick = self.drawn + below(&mut self.random, left);
+        let picked = (left > 0)
+            .then(|| self.pick(self.drawn, &through))
+            .flatten();
+        let pick = picked.unwrap_or_else(|| {
+            self.drawn = 0;
+            self.pick(0, &through).unwrap_or(0)
+        });
         self.order.swap(self.drawn, pick);
         self.drawn += 1;
         let path = self.order[self.drawn - 1];
         self.last = Some(path);
         path
+    }
+
+    /// The place of a random one behind the first `from` that leads through; of several in a row
+    /// that do not, the one behind them has their chances.
+    fn pick(&mut self, from: usize, through: impl Fn(u8) -> bool) -> Option<usize> {
+        let pick = from + below(&mut self.random, self.order.len() - from);
+        let mut places = (pick..self.order.len()).chain(from..pick);
+        places.find(|place| through(self.order[*place]))
     }
 }
 

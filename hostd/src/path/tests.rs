@@ -1,6 +1,8 @@
 use super::*;
 use std::collections::BTreeSet;
 
+const FREE: PortSet = PortSet::NONE.with(PortId::FIRST);
+
 fn at(micros: u64) -> Time {
     Time::from_nanos(micros * 1_000)
 }
@@ -26,7 +28,7 @@ fn set(granularity: Granularity, paths: u16) -> PathSet {
 fn oblivious_spraying_uses_every_value_once_a_round() {
     let mut paths = set(Granularity::Packet, 16);
     for _ in 0..10 {
-        let round: Vec<_> = (0..256).map(|_| paths.select(None, at(0))).collect();
+        let round: Vec<_> = (0..256).map(|_| paths.select(None, FREE, at(0))).collect();
         let ports: BTreeSet<_> = round
             .iter()
             .map(|choice| paths.entropy_of(choice).port)
@@ -38,21 +40,21 @@ fn oblivious_spraying_uses_every_value_once_a_round() {
         }
     }
     let mut alone = set(Granularity::Packet, 1);
-    assert!((0..40).all(|_| alone.select(None, at(0)).entropy == 0));
+    assert!((0..40).all(|_| alone.select(None, FREE, at(0)).entropy == 0));
 }
 
 /// HT-31: one path per flow, and it changes only when it cannot be used; S says so.
 #[test]
 fn a_flow_stays_on_its_path() {
     let mut paths = set(Granularity::Flow, 8);
-    let first = paths.select(None, at(0));
+    let first = paths.select(None, FREE, at(0));
     assert!(!first.switched && first.flowlet == 0);
     assert!(first.fresh, "the first packet is a probe");
     for micros in 0..100 {
-        let choice = paths.select(None, at(micros * 1000));
+        let choice = paths.select(None, FREE, at(micros * 1000));
         assert!(choice.path == first.path && !choice.switched && !choice.fresh);
     }
-    let moved = paths.select(Some(first.path), at(200_000));
+    let moved = paths.select(Some(first.path), FREE, at(200_000));
     assert!(moved.switched && moved.path != first.path);
 }
 
@@ -60,11 +62,11 @@ fn a_flow_stays_on_its_path() {
 #[test]
 fn a_pause_ends_a_flowlet() {
     let mut paths = set(Granularity::Flowlet, 8);
-    let first = paths.select(None, at(0));
+    let first = paths.select(None, FREE, at(0));
     assert!(first.boundary && !first.switched && first.flowlet == 1);
-    let second = paths.select(None, at(400));
+    let second = paths.select(None, FREE, at(400));
     assert!(!second.boundary && second.path == first.path && second.flowlet == 1);
-    let third = paths.select(None, at(1_000));
+    let third = paths.select(None, FREE, at(1_000));
     assert!(third.boundary && third.flowlet == 2);
     assert_eq!(third.switched, third.path != first.path);
 }
@@ -73,7 +75,7 @@ fn a_pause_ends_a_flowlet() {
 #[test]
 fn packets_leave_a_path_that_leads_nowhere() {
     let mut paths = set(Granularity::Flow, 4);
-    let first = paths.select(None, at(0)).path;
+    let first = paths.select(None, FREE, at(0)).path;
     let old = paths.entropy(first);
     for n in 0..4 {
         let packet = LostPacket {
@@ -83,9 +85,9 @@ fn packets_leave_a_path_that_leads_nowhere() {
         paths.lost(packet, at(100));
     }
     assert!(paths.statistics()[usize::from(first)].avoided);
-    assert!((0..40).all(|_| paths.select(None, at(200)).path != first));
+    assert!((0..40).all(|_| paths.select(None, FREE, at(200)).path != first));
     assert!(!paths.statistics()[usize::from(first)].avoided || paths.entropy(first) == old);
-    paths.select(None, at(1_200));
+    paths.select(None, FREE, at(1_200));
     assert!(!paths.statistics()[usize::from(first)].avoided);
     assert_ne!(paths.entropy(first), old);
     let again = LostPacket {
@@ -93,7 +95,7 @@ fn packets_leave_a_path_that_leads_nowhere() {
         sent: at(1_200),
     };
     paths.lost(again, at(1_300));
-    paths.select(None, at(3_200));
+    paths.select(None, FREE, at(3_200));
     assert!(paths.statistics()[usize::from(first)].avoided);
     paths.acknowledged(first, at(1_250));
     assert!(!paths.statistics()[usize::from(first)].avoided);
@@ -131,7 +133,7 @@ fn there_is_always_a_path() {
         }
     }
     for _ in 0..9 {
-        let path = paths.select(None, at(20)).path;
+        let path = paths.select(None, FREE, at(20)).path;
         assert!(path < 3);
     }
 }
@@ -140,11 +142,11 @@ fn there_is_always_a_path() {
 #[test]
 fn a_retransmission_goes_elsewhere() {
     let mut paths = set(Granularity::Packet, 2);
-    assert!((0..600).all(|_| paths.select(Some(1), at(0)).entropy != 1));
+    assert!((0..600).all(|_| paths.select(Some(1), FREE, at(0)).entropy != 1));
     let mut flow = set(Granularity::Flow, 2);
-    assert!((0..20).all(|_| flow.select(Some(1), at(0)).path == 0));
+    assert!((0..20).all(|_| flow.select(Some(1), FREE, at(0)).path == 0));
     let mut alone = PathSet::new(None, Spraying::Oblivious, 1, Span::ZERO, 1);
-    assert_eq!(alone.select(Some(0), at(0)).path, 0);
+    assert_eq!(alone.select(Some(0), FREE, at(0)).path, 0);
 }
 
 /// HT-40: a Path ID that was not agreed on is refused.

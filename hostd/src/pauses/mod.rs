@@ -6,6 +6,8 @@
 //! fit, in the ring of its queue. (A device that obeys these frames itself does not pass them on,
 //! and none are seen here.)
 
+mod standstill;
+
 use crate::verbs::{FlowControl, PRIORITIES};
 use common::flow_control::{self, PfcReceiver};
 use common::time::{Span, Time};
@@ -13,6 +15,7 @@ use common::units::Rate;
 use common::wire::pause::Control;
 
 pub use common::flow_control::{Malformed, is_control};
+pub(crate) use standstill::Standstill;
 
 /// What was asked of this port, and for how long it kept quiet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +51,21 @@ impl PauseCounters {
     /// MAC control frames that were not understood, with the reason.
     pub fn malformed(&self) -> impl Iterator<Item = (Malformed, u64)> + '_ {
         Malformed::ALL.into_iter().zip(self.malformed)
+    }
+
+    /// Adds those of another port.
+    pub fn add(&mut self, other: &Self) {
+        self.pfc += other.pfc;
+        self.pause_pausing += other.pause_pausing;
+        self.pause_resuming += other.pause_resuming;
+        for priority in 0..PRIORITIES {
+            self.pfc_pausing[priority] += other.pfc_pausing[priority];
+            self.pfc_resuming[priority] += other.pfc_resuming[priority];
+            self.paused[priority] = self.paused[priority] + other.paused[priority];
+        }
+        for (to, more) in self.malformed.iter_mut().zip(other.malformed) {
+            *to += more;
+        }
     }
 
     fn count(&mut self, control: &Control) {

@@ -16,6 +16,8 @@ pub struct EngineConfig {
     pub seed: [u8; 32],
     /// The partitions that the port is in.
     pub partitions: Partitions,
+    /// Ports, 1 to [`limits::PORTS`].
+    pub ports: u8,
     /// What queue pairs offer and accept in negotiation (HT-20). `None`: plain RoCEv2 only.
     pub multipath: Option<MultipathConfig>,
     /// Most payload bytes in a packet; rounded down to a path MTU of InfiniBand, and further by the
@@ -82,6 +84,7 @@ impl Default for EngineConfig {
         Self {
             seed: [0; 32],
             partitions: Partitions::default(),
+            ports: 1,
             multipath: Some(MultipathConfig::default()),
             path_mtu: 4096,
             window: 224,

@@ -91,7 +91,8 @@ pub struct Turn {
 #[derive(Debug)]
 pub struct Worker<Q: QueueIo, M: RegionMemory = SharedMemory> {
     engine: Engine<M>,
-    pacing: Rate,
+    /// What packets are paced to, by port.
+    pacing: Vec<Rate>,
     table: Table<M>,
     ports: Vec<NetPort<Q>>,
     pool: FramePool,
@@ -101,7 +102,7 @@ pub struct Worker<Q: QueueIo, M: RegionMemory = SharedMemory> {
     received: Vec<Frame>,
     departing: Vec<(PortId, Frame)>,
     /// Packets of this host to itself, to be received in the next turn.
-    looped: Vec<Frame>,
+    looped: Vec<(PortId, Frame)>,
     /// Turns in a row that left packets in the rings.
     behind: usize,
     published: Arc<Published>,
@@ -112,22 +113,23 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     /// A worker over `ports`, with `pool` for the frames. Memory that applications give back goes
     /// to `released_memory`, to be unmapped by another thread.
     pub fn new(
-        config: EngineConfig,
+        mut config: EngineConfig,
         ports: Vec<NetPort<Q>>,
         pool: FramePool,
         control: ControlHandle<M>,
         released_memory: Sender<Released<M>>,
     ) -> Self {
+        config.ports = u8::try_from(ports.len()).unwrap_or(u8::MAX);
         Self {
             engine: Engine::new(config),
-            pacing: Rate::default(),
+            pacing: vec![Rate::default(); ports.len()],
             table: Table::new(released_memory),
             ports,
             pool,
             control,
             drained: Vec::new(),
             stop: false,
-            received: Vec::with_capacity(3 * BATCH),
+            received: Vec::with_capacity(2 * BATCH),
             departing: Vec::with_capacity(BATCH),
             looped: Vec::with_capacity(BATCH),
             behind: 0,
@@ -141,16 +143,18 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         self.published.clone()
     }
 
-    /// The port has these speeds from now on. Pauses that have begun count as they did; packets are
+    /// A port has these speeds from now on. Pauses that have begun count as they did; packets are
     /// paced as their routes say, which have that speed too.
-    pub fn set_speeds(&mut self, speeds: Speeds) {
-        self.pacing = speeds.pacing;
-        self.engine.set_link_speed(speeds.link);
+    pub fn set_speeds(&mut self, port: PortId, speeds: Speeds) {
+        if let Some(pacing) = self.pacing.get_mut(port.index()) {
+            *pacing = speeds.pacing;
+        }
+        self.engine.set_link_speed(port, speeds.link);
     }
 
-    /// What packets are paced to; zero: it is not known.
+    /// What packets are paced to through the fastest port; zero: it is not known.
     pub fn pacing(&self) -> Rate {
-        self.pacing
+        self.pacing.iter().copied().max().unwrap_or_default()
     }
 
     /// Its ports.
@@ -178,14 +182,10 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         self.engine.begin_turn(now);
         let mut work = self.handle_commands();
         let unserved = self.table.serve(&mut self.engine, now);
-        let received = self.receive(now);
+        let (received, more) = self.receive(now);
         // A worker that was away does not count that against its peers: their answers may lie in
         // the rings. If packets always come faster than they are taken, the clocks go on.
-        self.behind = if received >= BATCH {
-            self.behind + 1
-        } else {
-            0
-        };
+        self.behind = if more { self.behind + 1 } else { 0 };
         if self.behind > CATCH_UP {
             self.behind = 0;
         }
@@ -203,7 +203,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             Burial::More => work += 1,
             Burial::Waits => deadline = deadline.min(now + COLLECT),
         }
-        let again = unserved > 0 || received >= BATCH || deadline <= now || burial == Burial::More;
+        let again = unserved > 0 || more || deadline <= now || burial == Burial::More;
         Turn {
             work,
             again,
@@ -282,12 +282,13 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             Command::Session(session, command) => {
                 self.table.carry_out(session, command, &mut self.engine);
             }
-            Command::SetRoute(destination, route) => {
-                if let Err(error) = self.engine.set_route(destination, route) {
+            Command::SetRoutes(destination, routes) => {
+                if let Err(error) = self.engine.set_routes(destination, &routes) {
                     tracing::warn!(%destination, %error, "route refused");
                 }
             }
-            Command::SetSpeeds(speeds) => self.set_speeds(speeds),
+            Command::SetSpeeds(port, speeds) => self.set_speeds(port, speeds),
+            Command::SetLinkUp(port, up) => self.engine.set_link_up(port, up),
             Command::EvictRoutes(answer) => drop(answer.send(self.engine.evict_routes())),
             Command::ChangeMultipath(qpn, change, answer) => {
                 let _ = answer.send(self.engine.change_multipath(qpn, &change));
@@ -304,32 +305,41 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         }
     }
 
-    fn receive(&mut self, now: Time) -> usize {
-        self.received.append(&mut self.looped);
-        for port in &mut self.ports {
-            port.receive(&mut self.pool, &mut self.received, BATCH);
+    /// Takes what came through the ports; how much, and whether more is there.
+    fn receive(&mut self, now: Time) -> (usize, bool) {
+        let mut count = self.looped.len();
+        let mut more = count >= BATCH;
+        for (port, frame) in self.looped.drain(..) {
+            self.engine
+                .receive_through(port, frame, &mut self.pool, now);
         }
-        let count = self.received.len();
-        for frame in self.received.drain(..) {
-            self.engine.receive(frame, &mut self.pool, now);
+        for (port, number) in self.ports.iter_mut().zip((0..).map(PortId::new)) {
+            let received = port.receive(&mut self.pool, &mut self.received, BATCH);
+            count += received;
+            more |= received >= BATCH;
+            for frame in self.received.drain(..) {
+                self.engine
+                    .receive_through(number, frame, &mut self.pool, now);
+            }
         }
-        count
+        (count, more)
     }
 
     fn transmit(&mut self, now: Time) -> usize {
         let pool = &mut self.pool;
-        let room = self
-            .ports
-            .iter_mut()
-            .map(|port| port.room(pool))
-            .min()
-            .unwrap_or(0);
+        // A port whose ring is full keeps no packets back that may leave through others.
+        let mut most = 0;
+        for (port, number) in self.ports.iter_mut().zip((0..).map(PortId::new)) {
+            let room = port.room(pool);
+            self.engine.set_room(number, room);
+            most = most.max(room);
+        }
         let count = self
             .engine
-            .transmit(pool, now, &mut self.departing, room.min(BATCH));
+            .transmit(pool, now, &mut self.departing, most.min(BATCH));
         for (port, frame) in self.departing.drain(..) {
             if is_loopback(frame.bytes()) {
-                self.looped.push(frame);
+                self.looped.push((port, frame));
             } else {
                 self.ports[port.index()].add(frame);
             }
@@ -413,7 +423,7 @@ impl<Q: QueueIo, M: RegionMemory> Drop for Worker<Q, M> {
             let _ = self.engine.destroy_queue_pair(number);
         }
         self.engine.reclaim(&mut self.pool);
-        for frame in self.looped.drain(..) {
+        for (_, frame) in self.looped.drain(..) {
             self.pool.give(frame);
         }
         for port in &mut self.ports {

@@ -5,7 +5,7 @@ use crate::edge::region::Released;
 use crate::edge::table::BURIALS;
 use crate::memory::HeapMemory;
 use crate::verbs::{
-    Access, EngineError, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, SendOpcode,
+    Access, EngineError, PortId, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, SendOpcode,
     SendRequest, Transition,
 };
 use common::units::Rate;
@@ -135,7 +135,7 @@ fn a_paused_worker_sleeps_until_the_pause_ends() {
     let turn = worker.turn(end);
     assert!(turn.work > 0 && queue.in_flight() > 0);
     let statistics = worker.engine.statistics();
-    assert_eq!(statistics.pauses.paused[3], end.since(now));
+    assert_eq!(statistics.pauses().paused[3], end.since(now));
     assert_eq!(statistics.rx_packets, statistics.settled());
 
     std::iter::from_fn(|| queue.pick_up()).for_each(|frame| wire.give(frame));
@@ -238,7 +238,7 @@ fn pauses_follow_the_speed_of_the_link() {
             pacing: Rate::from_gbps(400),
             link: Rate::from_gbps(gbps),
         };
-        worker.set_speeds(speeds);
+        worker.set_speeds(PortId::FIRST, speeds);
         assert_eq!(worker.pacing(), speeds.pacing);
         queue.deliver(wire.take_filled(&pause).expect("a frame"));
         worker.turn(now);
@@ -247,7 +247,7 @@ fn pauses_follow_the_speed_of_the_link() {
         now += Span::from_nanos(lasts);
         worker.turn(now);
         total += lasts;
-        let paused = worker.engine.statistics().pauses.paused[3];
+        let paused = worker.engine.statistics().pauses().paused[3];
         assert_eq!(paused, Span::from_nanos(total), "{gbps}");
         std::iter::from_fn(|| queue.pick_up()).for_each(|frame| wire.give(frame));
     }

@@ -14,7 +14,7 @@ use hostd::control::questions::{self, Questions};
 use hostd::edge::command::{Command, Notice, Report, SessionId, WorkerHandle};
 use hostd::host::start_worker;
 use hostd::net::port::NetPort;
-use hostd::verbs::{Route, Speeds};
+use hostd::verbs::{PortId, Route, Speeds};
 use hostd_client::abi::answer::Event;
 use hostd_client::{Context, PortEvent};
 use nix::sys::eventfd::EventFd;
@@ -165,7 +165,10 @@ async fn answer_all(
     while let Some(question) = questions.next().await {
         let destination = question.destination;
         worker
-            .insist(Command::SetRoute(destination, route(destination)))
+            .insist(Command::SetRoutes(
+                destination,
+                vec![(PortId::FIRST, route(destination))],
+            ))
             .await;
         question.answer(Ok(()));
     }
@@ -183,10 +186,10 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
     let mut running = start_worker(
         config,
         seed,
-        Speeds {
+        &[Speeds {
             pacing: Rate::from_gbps(10),
             link: Rate::from_gbps(10),
-        },
+        }],
         ports,
         pool,
         |sleeper, _| sleeper.watch_socket(woken.as_fd()),
@@ -198,7 +201,7 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
         "cable",
         mac(number),
         2048,
-        Arc::new(link),
+        vec![Arc::new(link)],
         config.transport.table(),
     ));
     port.follow([(address(number), 24)].into_iter());

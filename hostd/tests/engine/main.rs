@@ -26,6 +26,7 @@ mod partitions;
 mod pauses;
 mod plain;
 mod plain_peer;
+mod planes;
 mod refused_mtu;
 mod shared_queue;
 mod shares;

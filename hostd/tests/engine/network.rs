@@ -54,12 +54,14 @@ pub(crate) struct Host {
     pub(crate) routed: bool,
     /// Takes completions as they come.
     pub(crate) polls: bool,
+    ports: u8,
 }
 
 impl Host {
     fn new(number: u8, seed: u64, config: EngineConfig, v6: bool) -> Self {
         let mut secret = [number; 32];
         secret[..8].copy_from_slice(&seed.to_le_bytes());
+        let ports = config.ports;
         let mut engine = Engine::new(EngineConfig {
             seed: secret,
             ..config
@@ -88,6 +90,7 @@ impl Host {
             events: Vec::new(),
             routed: true,
             polls: true,
+            ports,
         }
     }
 
@@ -153,8 +156,9 @@ impl Host {
         }
         while let Some(event) = self.engine.next_event() {
             if let (Event::NeedRoute { destination }, true) = (event, self.routed) {
-                let route = self.route();
-                self.engine.set_route(destination, route).expect("legal");
+                let ports = (0..self.ports).map(PortId::new);
+                let routes: Vec<_> = ports.map(|port| (port, self.route())).collect();
+                self.engine.set_routes(destination, &routes).expect("legal");
             }
             self.events.push(event);
         }
@@ -184,6 +188,8 @@ pub(crate) struct Impairment {
     pub(crate) stalled_until: Time,
     /// Host whose packets no longer arrive at all.
     pub(crate) dead: [bool; 2],
+    /// Planes that carry nothing: port n of one host leads to port n of the other.
+    pub(crate) dead_planes: [bool; 4],
 }
 
 impl Default for Impairment {
@@ -199,6 +205,7 @@ impl Default for Impairment {
             black_holes: [false; 4],
             stalled_until: Time::ZERO,
             dead: [false; 2],
+            dead_planes: [false; 4],
         }
     }
 }
@@ -231,8 +238,8 @@ fn checksum(bytes: &mut [u8]) {
     bytes[24..26].copy_from_slice(&(!folded).to_be_bytes());
 }
 
-/// When a frame arrives, its number, where, and what it is.
-type UnderWay = (Time, u64, usize, Vec<u8>);
+/// When a frame arrives, its number, where, through which port, and what it is.
+type UnderWay = (Time, u64, usize, PortId, Vec<u8>);
 
 /// Two hosts and what is under way between them.
 pub(crate) struct Network {
@@ -249,6 +256,8 @@ pub(crate) struct Network {
     out: Vec<(PortId, Frame)>,
     /// Data packets that left host 0, by UDP source port hash.
     pub(crate) carried: [u64; 4],
+    /// The same by its port.
+    pub(crate) carried_by: [u64; 4],
     /// Every frame that was sent, if a test looks at them.
     pub(crate) tap: Option<Vec<Vec<u8>>>,
     /// Every frame that arrived, as the network left it, if a test looks at them.
@@ -276,6 +285,7 @@ impl Network {
             depth: 16,
             out: Vec::new(),
             carried: [0; 4],
+            carried_by: [0; 4],
             tap: None,
             arrivals: None,
         }
@@ -346,20 +356,22 @@ impl Network {
         }
     }
 
-    fn depart(&mut self, from: usize, frame: &Frame) {
+    fn depart(&mut self, from: usize, port: PortId, frame: &Frame) {
         let mut bytes = frame.bytes().to_vec();
         if let Some(tap) = &mut self.tap {
             tap.push(bytes.clone());
         }
         let ip = if bytes[12] == 0x08 { 20 } else { 40 };
-        let port = u16::from_be_bytes([bytes[14 + ip], bytes[15 + ip]]);
-        let path = usize::from(port.wrapping_mul(0x9e37) >> 14);
+        let source = u16::from_be_bytes([bytes[14 + ip], bytes[15 + ip]]);
+        let path = usize::from(source.wrapping_mul(0x9e37) >> 14);
         if from == 0 {
             self.carried[path] += 1;
+            self.carried_by[port.index()] += 1;
         }
         let impairment = self.impairment.clone();
         if impairment.black_holes[path]
             || impairment.dead[from]
+            || impairment.dead_planes[port.index()]
             || self.below(1000) < u64::from(impairment.loss)
         {
             return;
@@ -378,16 +390,27 @@ impl Network {
             let arrival = self.now + impairment.delay + skew + jitter;
             let arrival = arrival.max(impairment.stalled_until);
             self.departures += 1;
-            self.under_way
-                .push(Reverse((arrival, self.departures, 1 - from, bytes.clone())));
+            self.under_way.push(Reverse((
+                arrival,
+                self.departures,
+                1 - from,
+                port,
+                bytes.clone(),
+            )));
         }
     }
 
     /// Puts a frame into a host as if it had come from the network.
     pub(crate) fn inject(&mut self, host: usize, bytes: &[u8]) {
+        self.inject_through(host, PortId::FIRST, bytes);
+    }
+
+    /// The same through one of its ports.
+    pub(crate) fn inject_through(&mut self, host: usize, port: PortId, bytes: &[u8]) {
         let host = &mut self.hosts[host];
         let frame = host.pool.take_filled(bytes).expect("a free frame");
-        host.engine.receive(frame, &mut host.pool, self.now);
+        host.engine
+            .receive_through(port, frame, &mut host.pool, self.now);
     }
 
     /// Lets everything happen that happens now, and returns when the next thing does.
@@ -396,11 +419,11 @@ impl Network {
             let due =
                 matches!(self.under_way.peek(), Some(Reverse((time, ..))) if *time <= self.now);
             if due {
-                let Reverse((_, _, to, bytes)) = self.under_way.pop().expect("peeked");
+                let Reverse((_, _, to, port, bytes)) = self.under_way.pop().expect("peeked");
                 if let Some(arrivals) = &mut self.arrivals {
                     arrivals.push(bytes.clone());
                 }
-                self.inject(to, &bytes);
+                self.inject_through(to, port, &bytes);
                 self.hosts[to].collect();
                 continue;
             }
@@ -411,8 +434,8 @@ impl Network {
                 let mut out = std::mem::take(&mut self.out);
                 sent += host.engine.transmit(&mut host.pool, self.now, &mut out, 64);
                 host.collect();
-                for (_, frame) in out.drain(..) {
-                    self.depart(from, &frame);
+                for (port, frame) in out.drain(..) {
+                    self.depart(from, port, &frame);
                     self.hosts[from].pool.give(frame);
                 }
                 self.out = out;

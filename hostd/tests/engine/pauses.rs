@@ -113,8 +113,8 @@ fn a_paused_priority_waits_and_others_do_not() {
     assert!(resumed && network.now >= end && network.now <= end + QUANTUM);
     assert!(network.run(Span::from_millis(50), |network| all_good(network, 0, 2)));
     let statistics = network.hosts[0].engine.statistics();
-    assert_eq!(statistics.pauses.paused[DATA], time_of(40_000));
-    assert_eq!(statistics.pauses.pfc_pausing[DATA], 1);
+    assert_eq!(statistics.pauses().paused[DATA], time_of(40_000));
+    assert_eq!(statistics.pauses().pfc_pausing[DATA], 1);
     assert_eq!(counters(&network, 0, qpns[0]).retransmits, 0);
     books_balance(&network);
     network.close();
@@ -144,7 +144,7 @@ fn a_resuming_frame_ends_the_pause() {
         assert_eq!(left(&mut network, 0, DATA), 3);
         network.pass(Span::from_millis(1));
     }
-    let paused = network.hosts[0].engine.statistics().pauses.paused;
+    let paused = network.hosts[0].engine.statistics().pauses().paused;
     assert_eq!(paused[DATA], Span::from_micros(20));
     assert_eq!(paused[0], Span::from_micros(10), "by PAUSE alone");
     books_balance(&network);
@@ -367,7 +367,7 @@ fn repeated_pauses_cost_time_and_nothing_else() {
             let sent = counters(&network, 0, qpns[0]);
             let repeated = (sent.retransmits, sent.timeouts, sent.tail_probes);
             assert_eq!(repeated, (0, 0, 0), "seed {seed}: {sent:#?}");
-            let paused = network.hosts[0].engine.statistics().pauses.paused;
+            let paused = network.hosts[0].engine.statistics().pauses().paused;
             assert!(paused[DATA] > Span::from_millis(20), "{paused:?}");
             assert!(network.hosts[1].memory.to_vec() == bytes, "seed {seed}");
             books_balance(&network);
@@ -408,12 +408,12 @@ fn frames_that_do_not_count_pause_nothing() {
     assert!(done && network.now < begin + time_of(u16::MAX));
     let [deaf, other] = [0, 1].map(|n: usize| network.hosts[n].engine.statistics());
     assert_eq!(
-        (deaf.pauses.frames(), deaf.pauses.paused),
+        (deaf.pauses().frames(), deaf.pauses().paused),
         (2, [Span::ZERO; 8])
     );
-    assert_eq!(other.pauses.malformed, [1, 1, 1, 1]);
+    assert_eq!(other.pauses().malformed, [1, 1, 1, 1]);
     assert_eq!(other.drops.get(DropReason::MalformedControl), 4);
-    assert_eq!((other.pauses.frames(), other.drops.total()), (0, 4));
+    assert_eq!((other.pauses().frames(), other.drops.total()), (0, 4));
     books_balance(&network);
     network.close();
 }

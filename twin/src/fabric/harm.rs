@@ -57,10 +57,12 @@ impl<const BYTES: bool> Fabric<BYTES> {
         for End { node, port } in self.plan.links[link].ends {
             self.trace.record(kind, self.now, (node, port), &[]);
             let local = self.local(node);
-            if let Node::Switch(switch) = &mut self.nodes[node.index()] {
-                switch.set_carrier(node, port, up, local);
-                self.rouse(node);
+            match &mut self.nodes[node.index()] {
+                Node::Switch(switch) => switch.set_carrier(node, port, up, local),
+                Node::Host(host) => host.set_carrier(port, up),
+                Node::Tester(_) => continue,
             }
+            self.rouse(node);
         }
     }
 

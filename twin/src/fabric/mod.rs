@@ -348,7 +348,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
                 switch.note_arrival(port);
                 switch.queue(port)
             }
-            Node::Host(host) => host.queue(),
+            Node::Host(host) => host.queue(port),
             Node::Tester(tester) => {
                 count.delivered += 1;
                 tester.receive(frame.bytes(), self.now);
@@ -440,7 +440,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
     fn leaves(&mut self, (node, port): (NodeId, u16), len: u64, at: Time) {
         let queue = match &mut self.nodes[node.index()] {
             Node::Switch(switch) => switch.queue(port),
-            Node::Host(host) => host.queue(),
+            Node::Host(host) => host.queue(port),
             Node::Tester(_) => None,
         };
         if let Some(queue) = queue {

@@ -152,7 +152,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
             let now = self.now;
             let host = self.host(node);
             host.set_wire_time(now);
-            let arrived = host.queue().map_or(0, |queue| queue.arrived());
+            let arrived = host.arrived();
             let Some(turn) = host.turn(local) else {
                 self.reports = said;
                 return Time::NEVER;
@@ -168,7 +168,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
             }
             self.reports = said;
             let host = self.host(node);
-            let left = host.queue().map_or(0, |queue| queue.arrived());
+            let left = host.arrived();
             let outbox = host.outbox().clone();
             std::mem::swap(&mut *outbox.borrow_mut(), &mut self.sent);
             self.work.hops += (arrived - left + self.sent.len()) as u64;
@@ -196,9 +196,9 @@ impl<const BYTES: bool> Fabric<BYTES> {
 
     fn answer_route(&mut self, node: NodeId, destination: std::net::IpAddr) {
         let host = self.host(node);
-        let route = host.route;
+        let routes = host.routes.clone();
         if let Some(app) = host.app() {
-            app.route(destination, route);
+            app.route(destination, routes);
         }
     }
 

@@ -205,6 +205,12 @@ fn topology(raw: &RawTopology) -> At<(Shape, Links, bool)> {
             spines: keys.need("spines", 1..=64)?,
             hosts_per_leaf: keys.need("hosts_per_leaf", 1..=64)?,
         },
+        TopologyKind::MultiPlane => Shape::MultiPlane {
+            planes: keys.need("planes", 1..=hostd::limits::PORTS)?,
+            leaves: keys.need("leaves", 1..=64)?,
+            spines: keys.need("spines", 1..=64)?,
+            hosts_per_leaf: keys.need("hosts_per_leaf", 1..=64)?,
+        },
         TopologyKind::Ring => Shape::Ring {
             switches: keys.need("switches", 3..=64)?,
             hosts_per_switch: keys.need("hosts_per_switch", 1..=64)?,

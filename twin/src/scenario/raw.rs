@@ -53,6 +53,7 @@ pub(super) enum TopologyKind {
     LeafSpine,
     FatTree,
     Planes,
+    MultiPlane,
     Ring,
 }
 

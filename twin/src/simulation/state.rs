@@ -8,13 +8,13 @@ use crate::flow::{FlowId, Progress, Pulled, Workload};
 use crate::frames::region;
 use crate::host::Host;
 use crate::memory::Ledger;
-use crate::network::NodeId;
+use crate::network::{LinkId, NodeId, Plan};
 use crate::sample::Samples;
 use crate::scenario::{BEGINNING, Scenario};
 use crate::switch::{Switch, mac};
 use crate::wire::Wire;
 use common::time::Time;
-use hostd::verbs::{EngineConfig, Route};
+use hostd::verbs::{EngineConfig, PortId, Route};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::cell::RefCell;
@@ -86,6 +86,24 @@ fn engine_config(scenario: &Scenario, random: &mut Pcg64Mcg) -> EngineConfig {
     config
 }
 
+/// How a host addresses all others, by port.
+fn routes(plan: &Plan, node: NodeId, mtu: u16) -> Vec<(PortId, Route)> {
+    let route = |(link, number): (&LinkId, u8)| {
+        let link = &plan.links[*link];
+        let across = link.across(node);
+        let route = Route {
+            source: link.address(node),
+            source_mac: mac(node, number.into()),
+            destination_mac: mac(across.node, across.port),
+            mtu,
+            rate: link.speed,
+        };
+        (PortId::new(number), route)
+    };
+    let links = &plan.nodes[node.index()].ports;
+    links.iter().zip(0..).map(route).collect()
+}
+
 /// The connections of a workload, and by flow which one it uses.
 fn connections(workload: &Workload, seed: u64) -> (Vec<Connection>, Vec<ConnectionId>) {
     let mut numbers = HashMap::new();
@@ -127,22 +145,14 @@ impl<const BYTES: bool> Simulation<BYTES> {
                     let switch = Switch::new(&plan, node, scenario.switch.clone(), region.clone());
                     return Node::Switch(Box::new(switch));
                 }
-                let link = &plan.links[plan.nodes[index].ports[0]];
-                let across = link.across(node);
-                let route = Route {
-                    source: link.address(node),
-                    source_mac: mac(node, 0),
-                    destination_mac: mac(across.node, across.port),
-                    mtu: scenario.switch.mtu,
-                    rate: link.speed,
-                };
+                let routes = routes(&plan, node, scenario.switch.mtu);
                 let mut config = engine_config(scenario, &mut secrets);
                 if let (true, Some(offer)) =
                     (scenario.single_path.contains(&node), &mut config.multipath)
                 {
                     offer.paths = 1;
                 }
-                Node::Host(Box::new(Host::new(route, config, region.clone())))
+                Node::Host(Box::new(Host::new(routes, config, region.clone())))
             })
             .collect();
         let mut seeds = random(seed, 4);

@@ -1,19 +1,15 @@
-//! The table of ports: what paces each, what pauses it, and where it leads.
+//! The table of ports: what paces each, what pauses it, and where it leads (HT-37).
 //!
-//! There is one port at present. A frame leaves with the port that [`Ports::free`] offered for it,
-//! or with the port of its route. A second port still needs:
-//!
-//! - the port that a frame came through, because a pause frame stops only that port;
-//! - routes that name their port when they are set;
-//! - addresses of a queue pair for each port that its data may leave through;
-//! - the pause of control packets, and the time that data packets were paused, for each port.
+//! A port that does not work gets no packets of queue pairs that have another way. It takes those
+//! of the others all the same: nothing but the clocks of retransmission ends them.
 
 mod pacer;
 
 use crate::limits;
-use crate::pauses::{Malformed, PauseCounters, Pauses};
+use crate::pauses::{Malformed, Pauses, Standstill};
+use crate::stats::PortStatistics;
 use crate::verbs::{EngineConfig, EngineError, FlowControl, PortId, PortSet, Route};
-use common::time::{Span, Time};
+use common::time::Time;
 use common::units::Rate;
 use pacer::Pacer;
 use std::collections::{HashMap, HashSet};
@@ -37,68 +33,125 @@ struct Port {
     /// Acknowledgements and connection messages.
     control: Pause,
     routes: HashMap<IpAddr, Route>,
+    /// The speed of the link is not known otherwise: it is that of the routes.
+    counts_by_routes: bool,
+    /// Packets that the device has room for.
+    room: usize,
 }
 
 /// All ports of an engine.
 #[derive(Debug)]
 pub(super) struct Ports {
     ports: Vec<Port>,
+    /// Those whose link is up.
+    working: PortSet,
     /// Priority of data packets.
     data_priority: usize,
-    /// The speed of the link is not known otherwise: it is that of the routes.
-    counts_by_routes: bool,
     /// Priority of acknowledgements and connection messages.
     control_priority: usize,
     /// How long data packets were paused so far, as of the last look. The clocks of senders
     /// stand still during a pause. A missing answer to a packet that was not sent is no sign of a
     /// loss, and a retransmission could not leave either.
-    paused_total: Span,
+    standstill: Standstill,
+    /// The port of the last connection message.
+    last: PortId,
 }
 
 impl Ports {
-    /// One port without routes, whose speed is not known yet unless the configuration says it.
+    /// Ports without routes, whose speed is not known yet unless the configuration says it.
     pub(super) fn new(config: &EngineConfig) -> Self {
         let rules: &FlowControl = &config.flow_control;
-        Self {
-            ports: vec![Port {
-                pacer: Pacer::new(config.pacer_burst),
-                pauses: Pauses::new(rules),
-                data: Pause::default(),
-                control: Pause::default(),
-                routes: HashMap::new(),
-            }],
+        let port = || Port {
+            pacer: Pacer::new(config.pacer_burst),
+            pauses: Pauses::new(rules),
+            data: Pause::default(),
+            control: Pause::default(),
+            routes: HashMap::new(),
             counts_by_routes: rules.speed == Rate::default(),
+            room: usize::MAX,
+        };
+        let count = usize::from(config.ports).clamp(1, limits::PORTS);
+        Self {
+            ports: (0..count).map(|_| port()).collect(),
+            working: PortSet::first_of(count),
             data_priority: rules.priority_of(config.data_class),
             control_priority: rules.priority_of(config.control_class),
-            paused_total: Span::ZERO,
+            standstill: Standstill::default(),
+            last: PortId::FIRST,
         }
     }
 
-    /// The port of received frames and of routes, neither of which name one.
-    pub(super) const fn main(&self) -> PortId {
-        PortId::new(0)
+    /// All ports with their numbers.
+    fn numbered(&self) -> impl Iterator<Item = (PortId, &Port)> {
+        (0..).map(PortId::new).zip(&self.ports)
     }
 
-    /// How packets to `destination` are addressed, and the port that they leave through.
-    pub(super) fn route(&self, destination: IpAddr) -> Option<(PortId, Route)> {
-        self.ports.iter().zip(0..).find_map(|(port, number)| {
-            let route = port.routes.get(&destination)?;
-            Some((PortId::new(number), *route))
-        })
+    /// Whether there is such a port.
+    pub(super) fn has(&self, port: PortId) -> bool {
+        port.index() < self.ports.len()
     }
 
-    /// The longest IP packet of the port that packets to `destination` leave through; as long as
+    /// Those whose link is up.
+    pub(super) const fn working(&self) -> PortSet {
+        self.working
+    }
+
+    /// Whether the link of a port is up from now on; whether that is news.
+    pub(super) fn set_working(&mut self, port: PortId, up: bool) -> bool {
+        let before = self.working;
+        self.working = match up {
+            true => before.with(port),
+            false => before.without(port),
+        };
+        self.working != before
+    }
+
+    /// How packets to `destination` are addressed, by port; empty without a route.
+    pub(super) fn routes(&self, destination: IpAddr) -> impl Iterator<Item = (PortId, &Route)> {
+        self.numbered()
+            .filter_map(move |(number, port)| Some((number, port.routes.get(&destination)?)))
+    }
+
+    /// How packets to `destination` are addressed that leave through the first port with a route.
+    pub(super) fn route(&self, destination: IpAddr) -> Option<Route> {
+        self.routes(destination).next().map(|(_, route)| *route)
+    }
+
+    /// The way of the next connection message to `destination`: ports that may send now take turns,
+    /// so that a repetition does not go where its first copy was lost.
+    pub(super) fn message_route(&mut self, destination: IpAddr) -> Option<(PortId, Route)> {
+        let ports = self.routes(destination).map(|(port, _)| port);
+        let all = ports.fold(PortSet::NONE, PortSet::with);
+        let port = self.next_of(all)?;
+        let route = self.ports[port.index()].routes.get(&destination)?;
+        Some((port, *route))
+    }
+
+    /// The next of these ports for a connection message: one that works and may send, if there is
+    /// one.
+    pub(super) fn next_of(&mut self, all: PortSet) -> Option<PortId> {
+        let open = all.and(self.control_open());
+        let best = [open.and(self.working), open, all.and(self.working), all];
+        let among = best.into_iter().find(|set| !set.is_empty())?;
+        let after = among.iter().find(|port| *port > self.last);
+        self.last = after.or_else(|| among.first())?;
+        Some(self.last)
+    }
+
+    /// The longest IP packet of the ports that packets to `destination` leave through; as long as
     /// there is no route to it, of the link of any. `None` without routes.
     pub(super) fn mtu(&self, destination: IpAddr) -> Option<u16> {
-        let known = self.route(destination).map(|(_, route)| route);
+        let known = self.routes(destination).map(|(_, route)| route.mtu).min();
         let mut routes = self.ports.iter().flat_map(|port| port.routes.values());
-        known.or_else(|| routes.next().copied()).map(|it| it.mtu)
+        known.or_else(|| routes.next().map(|it| it.mtu))
     }
 
     /// Whether there is no room for a route to another destination than those that are known.
-    pub(super) fn is_full_for(&self, port: PortId, destination: IpAddr) -> bool {
-        let routes = &self.ports[port.index()].routes;
-        routes.len() >= limits::ROUTES && !routes.contains_key(&destination)
+    pub(super) fn is_full_for(&self, destination: IpAddr) -> bool {
+        let full = |port: &Port| {
+            port.routes.len() >= limits::ROUTES && !port.routes.contains_key(&destination)
+        };
+        self.ports.iter().any(full)
     }
 
     /// Forgets the routes to all destinations but these.
@@ -109,38 +162,63 @@ impl Ports {
         }
     }
 
-    /// Packets to `destination` are addressed this way from now on. The port is paced to the
-    /// route's speed, and its link has that one, too, unless the configuration says another.
+    /// Packets to `destination` are addressed this way from now on, and leave through these ports
+    /// alone. A port is paced to the route's speed, and its link has that one, too, unless the
+    /// configuration says another. Whether anything is another way now.
     ///
     /// # Errors
-    /// The addresses are of different families, or there are too many routes.
-    pub(super) fn set_route(
+    /// The addresses are of different families, a port does not exist, or there are too many
+    /// routes.
+    pub(super) fn set_routes(
         &mut self,
-        port: PortId,
         destination: IpAddr,
-        route: Route,
-    ) -> Result<(), EngineError> {
-        if destination.is_ipv4() != route.source.is_ipv4() {
+        routes: &[(PortId, Route)],
+    ) -> Result<bool, EngineError> {
+        let legal = |(port, route): &(PortId, Route)| {
+            self.has(*port) && destination.is_ipv4() == route.source.is_ipv4()
+        };
+        if !routes.iter().all(legal) {
             return Err(EngineError::Argument);
         }
-        let port = &mut self.ports[port.index()];
-        if port.routes.len() >= limits::ROUTES && !port.routes.contains_key(&destination) {
+        if self.is_full_for(destination) {
             return Err(EngineError::TooMany);
         }
-        port.routes.insert(destination, route);
-        port.pacer.set_rate(route.rate);
-        if self.counts_by_routes {
-            port.pauses.set_speed(route.rate);
+        let mut changed = false;
+        for (port, number) in self.ports.iter_mut().zip((0..).map(PortId::new)) {
+            let route = routes.iter().find(|(port, _)| *port == number);
+            let Some((_, route)) = route else {
+                changed |= port.routes.remove(&destination).is_some();
+                continue;
+            };
+            changed |= port.routes.insert(destination, *route) != Some(*route);
+            port.pacer.set_rate(route.rate);
+            if port.counts_by_routes {
+                port.pauses.set_speed(route.rate);
+            }
         }
-        Ok(())
+        Ok(changed)
     }
 
-    /// The quanta of pauses that begin from now on count by this speed, whatever routes say.
-    pub(super) fn set_link_speed(&mut self, speed: Rate) {
-        self.counts_by_routes = false;
-        for port in &mut self.ports {
+    /// The quanta of pauses of a port that begin from now on count by this speed, whatever routes
+    /// say.
+    pub(super) fn set_link_speed(&mut self, port: PortId, speed: Rate) {
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.counts_by_routes = false;
             port.pauses.set_speed(speed);
         }
+    }
+
+    /// The device of a port takes so many packets from now on.
+    pub(super) fn set_room(&mut self, port: PortId, packets: usize) {
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.room = packets;
+        }
+    }
+
+    /// A packet goes to the device of `port`.
+    pub(super) fn take_room(&mut self, port: PortId) {
+        let port = &mut self.ports[port.index()];
+        port.room = port.room.saturating_sub(1);
     }
 
     /// Takes a MAC control frame that came through `port`.
@@ -152,41 +230,48 @@ impl Ports {
         port: PortId,
         frame: &[u8],
         now: Time,
-        counters: &mut PauseCounters,
+        statistics: &mut [PortStatistics],
     ) -> Result<(), Malformed> {
-        let pauses = &mut self.ports[port.index()].pauses;
-        pauses.receive(frame, now, counters)?;
-        self.look(now, counters);
+        let counters = &mut statistics[port.index()].pauses;
+        self.ports[port.index()]
+            .pauses
+            .receive(frame, now, counters)?;
+        self.look(now, statistics);
         Ok(())
     }
 
     /// Looks at how the pauses stand. Once a turn this is all that a port costs that is not paused.
-    pub(super) fn settle(&mut self, now: Time, counters: &mut PauseCounters) {
+    pub(super) fn settle(&mut self, now: Time, statistics: &mut [PortStatistics]) {
         if self.ports.iter().any(|port| port.pauses.any()) {
-            self.look(now, counters);
+            self.look(now, statistics);
         }
     }
 
-    fn look(&mut self, now: Time, counters: &mut PauseCounters) {
+    fn look(&mut self, now: Time, statistics: &mut [PortStatistics]) {
         let (data, control) = (self.data_priority, self.control_priority);
-        for port in &mut self.ports {
-            let paused = port.pauses.settle(now, counters);
+        let before = self.ports.iter().map(|port| port.data);
+        let until = before.map(|data| data.paused.then_some(data.until));
+        self.standstill.go_on(until, now);
+        let numbered = self.ports.iter_mut().zip((0..).map(PortId::new));
+        for ((port, number), statistics) in numbered.zip(statistics) {
+            let paused = port.pauses.settle(now, &mut statistics.pauses);
             let pause = |priority: usize| Pause {
                 until: port.pauses.until(priority),
                 paused: paused & 1 << priority != 0,
             };
             port.data = pause(data);
             port.control = pause(control);
+            self.standstill
+                .of_one(number, statistics.pauses.paused[data]);
         }
-        self.paused_total = counters.paused[data];
     }
 
     /// Ports through which a data packet may leave now.
     pub(super) fn free(&self, now: Time) -> PortSet {
         let mut free = PortSet::NONE;
-        for (port, number) in self.ports.iter().zip(0..) {
-            if !port.data.paused && port.pacer.departure() <= now {
-                free = free.with(PortId::new(number));
+        for (number, port) in self.numbered() {
+            if !port.data.paused && port.room > 0 && port.pacer.departure() <= now {
+                free = free.with(number);
             }
         }
         free
@@ -195,34 +280,50 @@ impl Ports {
     /// A data packet of `len` bytes leaves through `port`.
     pub(super) fn depart(&mut self, port: PortId, len: usize, now: Time) {
         self.ports[port.index()].pacer.depart(len, now);
+        self.take_room(port);
     }
 
-    /// Whether acknowledgements and connection messages may leave.
+    /// Ports through which acknowledgements and connection messages may leave.
+    pub(super) fn control_open(&self) -> PortSet {
+        let open = self.numbered();
+        let open = open.filter(|(_, port)| !port.control.paused && port.room > 0);
+        open.fold(PortSet::NONE, |set, (number, _)| set.with(number))
+    }
+
+    /// Whether acknowledgements and connection messages are paused on all ports.
     pub(super) fn control_is_paused(&self) -> bool {
         self.ports.iter().all(|port| port.control.paused)
     }
 
     /// How long data packets were paused so far, as of the last look.
-    pub(super) const fn paused_total(&self) -> Span {
-        self.paused_total
+    pub(super) const fn standstill(&self) -> &Standstill {
+        &self.standstill
     }
 
-    /// When acknowledgements and connection messages may leave; a time that has passed if they may.
-    pub(super) fn control_from(&self) -> Time {
-        self.earliest(|port| port.control.until)
+    /// When acknowledgements and connection messages may leave through one of `among`; a time that
+    /// has passed if they may.
+    pub(super) fn control_from(&self, among: PortSet) -> Time {
+        self.earliest(among, |port| port.control.until)
     }
 
-    /// When the next data packet may leave.
-    pub(super) fn data_from(&self) -> Time {
-        self.earliest(|port| port.pacer.departure().max(port.data.until))
+    /// When the next data packet may leave through one of `among`.
+    pub(super) fn data_from(&self, among: PortSet) -> Time {
+        self.earliest(among, |port| port.pacer.departure().max(port.data.until))
     }
 
     /// When the next pause ends; [`Time::NEVER`] if none is known.
     pub(super) fn deadline(&self) -> Time {
-        self.earliest(|port| port.pauses.deadline())
+        let all = self.ports.iter().map(|port| port.pauses.deadline());
+        all.min().unwrap_or(Time::NEVER)
     }
 
-    fn earliest(&self, of: impl Fn(&Port) -> Time) -> Time {
-        self.ports.iter().map(of).min().unwrap_or(Time::NEVER)
+    fn earliest(&self, among: PortSet, of: impl Fn(&Port) -> Time) -> Time {
+        let meant = self.numbered().filter(|(port, _)| among.contains(*port));
+        meant.map(|(_, port)| of(port)).min().unwrap_or(Time::NEVER)
+    }
+
+    /// All ports.
+    pub(super) fn all(&self) -> PortSet {
+        PortSet::first_of(self.ports.len())
     }
 }

@@ -26,10 +26,10 @@ impl Bitmap {
         }
     }
 
-    /// The next value in the order without a penalty. The first one with a penalty is paid for: it
+    /// The next value in the order without a penalty, of those that lead `through`. The first one with a penalty is paid for: it
     /// loses one. If all have penalties, the first one is taken.
-    pub(super) fn choose(&mut self, other_than: Option<u8>) -> u8 {
-        let first = self.order.next();
+    pub(super) fn choose(&mut self, other_than: Option<u8>, through: impl Fn(u8) -> bool) -> u8 {
+        let first = self.order.next_through(&through);
         let mut value = first;
         let mut paid = false;
         for _ in 0..self.penalties.len() {
@@ -40,7 +40,7 @@ impl Bitmap {
             if !std::mem::replace(&mut paid, true) {
                 *penalty = penalty.saturating_sub(1);
             }
-            value = self.order.next();
+            value = self.order.next_through(&through);
         }
         if differs(first, other_than) {
             first

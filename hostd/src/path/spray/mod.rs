@@ -44,17 +44,24 @@ impl Spray {
         }
     }
 
-    /// The value of a packet that leaves now; not `other_than`, if there is a choice.
-    pub(super) fn choose(&mut self, other_than: Option<u8>, now: Time) -> u8 {
+    /// The value of a packet that leaves now, of those that lead `through` a free port; not
+    /// `other_than`, if there is a choice.
+    pub(super) fn choose(
+        &mut self,
+        other_than: Option<u8>,
+        now: Time,
+        through: impl Fn(u8) -> bool,
+    ) -> u8 {
+        let other = |value| differs(value, other_than);
         match self {
-            Self::Oblivious(order) => order.next_usable(|value| differs(value, other_than)),
-            Self::Bitmap(bitmap) => bitmap.choose(other_than),
+            Self::Oblivious(order) => order.next_usable_through(other, through),
+            Self::Bitmap(bitmap) => bitmap.choose(other_than, through),
             Self::Recycling(recycler, order) => recycler
-                .take(other_than, now)
-                .unwrap_or_else(|| order.next_usable(|value| differs(value, other_than))),
+                .take(other_than, now, &through)
+                .unwrap_or_else(|| order.next_usable_through(other, through)),
             Self::Combined(recycler, bitmap) => recycler
-                .take(other_than, now)
-                .unwrap_or_else(|| bitmap.choose(other_than)),
+                .take(other_than, now, &through)
+                .unwrap_or_else(|| bitmap.choose(other_than, through)),
         }
     }
 

@@ -53,15 +53,19 @@ impl Default for Recycler {
 }
 
 impl Recycler {
-    /// The oldest value that was not used again yet; `None`: there is none, or it is `other_than`.
-    pub(super) fn take(&mut self, other_than: Option<u8>, now: Time) -> Option<u8> {
+    /// The oldest value that was not used again yet, of those that lead `through`; `None`: there is
+    /// none, or it is `other_than`.
+    pub(super) fn take(
+        &mut self,
+        other_than: Option<u8>,
+        now: Time,
+        through: impl Fn(u8) -> bool,
+    ) -> Option<u8> {
         if self.unexplored > 0 {
             self.unexplored -= 1;
             return None;
         }
-        if self.fresh > 0 {
-            let value = self.ring[(self.head + RING - self.fresh) % RING];
-            self.fresh -= 1;
+        if let Some(value) = self.take_fresh(&through) {
             return Some(value).filter(|value| differs(*value, other_than));
         }
         if now >= self.frozen_until || self.known == 0 {
@@ -69,8 +73,26 @@ impl Recycler {
         }
         let newest = self.known.min(FROZEN);
         self.cursor = (self.cursor + 1) % newest;
-        let value = self.ring[(self.head + RING - 1 - self.cursor) % RING];
-        Some(value).filter(|value| differs(*value, other_than))
+        let value = self.ring[self.place(1 + self.cursor)];
+        Some(value).filter(|value| differs(*value, other_than) && through(*value))
+    }
+
+    /// Where the value is that was put in as the last but `back - 1`.
+    const fn place(&self, back: usize) -> usize {
+        (self.head + RING - back) % RING
+    }
+
+    /// Takes the oldest value that leads through. Those before it are as if they were put in later.
+    fn take_fresh(&mut self, through: impl Fn(u8) -> bool) -> Option<u8> {
+        let mut ages = (1..=self.fresh).rev();
+        let back = ages.find(|back| through(self.ring[self.place(*back)]))?;
+        let value = self.ring[self.place(back)];
+        for older in back..self.fresh {
+            self.ring[self.place(older)] = self.ring[self.place(older + 1)];
+        }
+        self.ring[self.place(self.fresh)] = value;
+        self.fresh -= 1;
+        Some(value)
     }
 
     /// What became of a packet with value `value`.

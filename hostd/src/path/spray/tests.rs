@@ -18,7 +18,9 @@ fn at(micros: u64) -> Time {
 }
 
 fn draw(spray: &mut Spray, count: usize) -> Vec<u8> {
-    (0..count).map(|_| spray.choose(None, at(0))).collect()
+    (0..count)
+        .map(|_| spray.choose(None, at(0), |_| true))
+        .collect()
 }
 
 /// HT-34, HT-36: 256 values, each once before any repeats, in an order that is drawn anew; losses
@@ -83,7 +85,7 @@ fn a_time_out_freezes_what_is_known() {
     }
     spray.timed_out(at(1_000));
     let used = |spray: &mut Spray, micros| {
-        let values = (0..100).map(|_| spray.choose(None, at(micros)));
+        let values = (0..100).map(|_| spray.choose(None, at(micros), |_| true));
         values.collect::<BTreeSet<_>>()
     };
     assert_eq!(used(&mut spray, 1_000), BTreeSet::from([10, 20, 30]));
@@ -106,9 +108,9 @@ fn a_retransmission_goes_another_way() {
         let mut spray = Spray::new(spraying, 2, 7);
         for _ in 0..50 {
             spray.on_feedback(1, GOOD);
-            assert_eq!(spray.choose(Some(1), at(0)), 0, "{spraying:?}");
+            assert_eq!(spray.choose(Some(1), at(0), |_| true), 0, "{spraying:?}");
         }
         let mut alone = Spray::new(spraying, 1, 7);
-        assert_eq!(alone.choose(Some(0), at(0)), 0);
+        assert_eq!(alone.choose(Some(0), at(0), |_| true), 0);
     }
 }

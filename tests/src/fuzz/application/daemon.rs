@@ -88,7 +88,7 @@ impl Daemon {
             "eth0",
             [2, 0, 0, 0, 0, 1],
             2048,
-            link,
+            vec![link],
             Partitions::default(),
         );
         port.follow([(OWN.into(), 24)].into_iter());

@@ -4,26 +4,32 @@
 //! next hop (and made to resolve it), and both are followed: when something changes the peers'
 //! routes are looked up again and pushed to the worker. Neighbours in use are kept alive, as the
 //! kernel sees none of the packets.
+//!
+//! A route with several hops leads through several ports (HT-37): each hop that leaves by one of
+//! the daemon's interfaces is a way, the first of each interface. How packets are shared out among
+//! them follows from the ports' speeds, and not from the weights of the hops.
 
-use super::interfaces::{Interface, Interfaces, fastest};
+mod hops;
+
+use super::interfaces::{Interface, Interfaces, ports, speeds};
 use super::link::LinkState;
 use super::peers::{Peer, Room, forget_unused};
-use super::port::Announce;
+use super::port::{Announce, Port};
 use super::questions::{Question, Questions};
 use crate::edge::command::{Command, WorkerHandle};
 use crate::readiness::readiness;
 use crate::verbs::{Route, Speeds};
-use common::netlink::{
-    Change, Mirror, NeighbourKey, NeighbourState, Requests, RouteKind, Settings, Watch,
-};
+use common::netlink::{Change, Mirror, NeighbourKey, NeighbourState, Requests, Settings, Watch};
 use common::sys::monotonic;
 use common::time::{Span, Time};
 use common::xdp::netdev::Device;
+use hops::is_link_local;
 use hostd_client::abi::port::PortEvent;
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
@@ -65,9 +71,10 @@ pub struct Router {
     peers: HashMap<IpAddr, Peer>,
     /// When all peers are looked up again.
     look_again: Time,
-    /// What the worker was told last of the speeds.
-    told_speeds: Option<Speeds>,
+    /// What the worker was told last of each port: its speeds, and whether its link is up.
+    told: Vec<(Speeds, bool)>,
     changes: Vec<Change>,
+    port: Arc<Port>,
     announce: Announce,
 }
 
@@ -81,6 +88,7 @@ impl Router {
         interfaces: Interfaces,
         worker: WorkerHandle,
         questions: Questions,
+        port: Arc<Port>,
         announce: Announce,
     ) -> io::Result<Self> {
         let mut watch = Watch::open(Settings { resync: RESYNC }, RECEIVE_BUFFER)?;
@@ -88,6 +96,8 @@ impl Router {
         watch.sync(monotonic() + Span::from_secs(10), &mut changes)?;
         // The same socket under another number: the watch stays free to be used.
         let readable = watch.as_fd().try_clone_to_owned()?;
+        // What the worker began with.
+        let speeds = speeds(&interfaces);
         let mut router = Self {
             readable: readiness(readable)?,
             watch,
@@ -97,12 +107,11 @@ impl Router {
             questions,
             peers: HashMap::new(),
             look_again: Time::NEVER,
-            told_speeds: None,
+            told: speeds.into_iter().map(|speeds| (speeds, true)).collect(),
             changes,
+            port,
             announce,
         };
-        // What the worker began with.
-        router.told_speeds = fastest(&router.interfaces);
         router.apply_changes();
         Ok(router)
     }
@@ -164,7 +173,7 @@ impl Router {
         let told = self
             .peers
             .get(&destination)
-            .is_some_and(|peer| peer.told.is_some());
+            .is_some_and(|peer| !peer.told.is_empty());
         if told && question.answer.is_some() {
             // An application connects where others do: the kernel need not be asked each time.
             return question.answer(Ok(()));
@@ -183,7 +192,7 @@ impl Router {
         peer.waiting.extend(question.answer);
         peer.give_up = monotonic() + RESOLVE_TIME;
         // The engine asks because it has no route, whatever it was told.
-        peer.told = None;
+        peer.told.clear();
         self.look_up(destination).await;
     }
 
@@ -206,16 +215,19 @@ impl Router {
             return;
         };
         match found {
-            Ok((next_hop, source)) => {
-                peer.next_hop = Some(next_hop);
+            Ok((next_hops, source)) => {
+                peer.next_hops.clone_from(&next_hops);
                 peer.source = Some(source);
-                if !self.tell(destination) {
-                    self.resolve(next_hop).await;
+                self.tell(destination);
+                for next_hop in next_hops {
+                    if self.route(next_hop, source).is_none() {
+                        self.resolve(next_hop).await;
+                    }
                 }
             }
             Err(reason) => {
-                peer.next_hop = None;
-                peer.told = None;
+                peer.next_hops.clear();
+                peer.told.clear();
                 tracing::debug!(%destination, %reason, "no way");
                 peer.waiting.drain(..).for_each(|waiting| {
                     let _ = waiting.send(Err(reason.clone()));
@@ -224,136 +236,52 @@ impl Router {
         }
     }
 
-    /// Packets to a destination take one way, whatever own address they leave from: the kernel must
-    /// not have another one for `source`.
-    async fn check_source(&self, destination: IpAddr, source: IpAddr) -> Result<(), String> {
-        let (usual, _) = self.find(destination, None).await?;
-        let (theirs, _) = self.find(destination, Some(source)).await?;
-        if usual == theirs {
-            return Ok(());
-        }
-        let (usual, theirs) = (usual.address, theirs.address);
-        Err(format!(
-            "packets from {source} to {destination} go by {theirs}, others by {usual}: hostd does \
-             not follow rules that look at the source"
-        ))
-    }
-
-    /// The next hop, and the address that packets leave from.
-    async fn find(
-        &self,
-        destination: IpAddr,
-        source: Option<IpAddr>,
-    ) -> Result<(NeighbourKey, IpAddr), String> {
-        let answer = match self.requests.route_to(destination, source).await {
-            Ok(Some(answer)) => answer,
-            Ok(None) => return Err(format!("no route to {destination}")),
-            Err(error) => return Err(format!("the kernel tells no route: {error}")),
-        };
-        match answer.kind {
-            RouteKind::Unicast => {}
-            RouteKind::Local => return self.find_own(destination),
-            RouteKind::Multicast | RouteKind::Broadcast | RouteKind::Anycast => {
-                return Err(format!(
-                    "{destination} is no address of one host, and connections are between two"
-                ));
-            }
-            kind => {
-                return Err(format!(
-                    "no route to {destination}: the kernel's is of the kind {kind:?}"
-                ));
-            }
-        }
-        let mirror = self.watch.mirror();
-        if self.interface(answer.ifindex).is_none() {
-            let name = mirror
-                .link(answer.ifindex)
-                .map_or("?", |link| link.name.as_str());
-            return Err(format!(
-                "the route to {destination} leaves by {name}, which is no interface of hostd"
-            ));
-        }
-        let own = |address: &&common::netlink::Address| {
-            address.ifindex == answer.ifindex && address.address.is_ipv4() == destination.is_ipv4()
-        };
-        let source = source
-            .or(answer.source)
-            .or_else(|| mirror.addresses().find(own).map(|address| address.address))
-            .ok_or_else(|| format!("no own address towards {destination}"))?;
-        let address = answer.gateway.unwrap_or(destination);
-        Ok((
-            NeighbourKey {
-                ifindex: answer.ifindex,
-                address,
-            },
-            source,
-        ))
-    }
-
-    /// The way to an address of this host: it begins and ends there.
-    fn find_own(&self, destination: IpAddr) -> Result<(NeighbourKey, IpAddr), String> {
-        let mirror = self.watch.mirror();
-        let mut names = Vec::new();
-        for address in mirror.addresses().filter(|it| it.address == destination) {
-            if self.interface(address.ifindex).is_some() {
-                let ifindex = address.ifindex;
-                let address = destination;
-                return Ok((NeighbourKey { ifindex, address }, destination));
-            }
-            let link = mirror.link(address.ifindex);
-            names.push(link.map_or("?", |link| link.name.as_str()));
-        }
-        Err(format!(
-            "{destination} is this host itself, by {}: hostd reaches itself by the addresses of its \
-             interfaces only",
-            if names.is_empty() {
-                "none of its addresses".to_owned()
-            } else {
-                names.join(", ")
-            }
-        ))
-    }
-
-    /// Whether a next hop is this host itself.
-    fn is_own(&self, key: &NeighbourKey) -> bool {
-        let mut all = self.watch.mirror().addresses();
-        all.any(|it| it.ifindex == key.ifindex && it.address == key.address)
-    }
-
     fn interface(&self, ifindex: u32) -> Option<&Interface> {
         self.interfaces
             .iter()
             .find(|interface| interface.ifindex == ifindex)
     }
 
-    /// Tells the worker the way to a peer, if everything is known; false if the next hop is not.
-    fn tell(&mut self, destination: IpAddr) -> bool {
+    /// Tells the worker the ways to a peer, as far as they are known.
+    fn tell(&mut self, destination: IpAddr) {
         let Some(peer) = self.peers.get(&destination) else {
-            return true;
+            return;
         };
-        let (Some(next_hop), Some(source)) = (peer.next_hop, peer.source) else {
-            return true;
+        let Some(source) = peer.source else { return };
+        let way = |next_hop: &NeighbourKey| {
+            let mut ports = ports(&self.interfaces);
+            let (port, interface) = ports.find(|(_, it)| it.ifindex == next_hop.ifindex)?;
+            // The kernel forgets the neighbours of a link that is down. When that comes back, each
+            // entropy value has the port that it had.
+            let down = interface.link.state() != LinkState::Up;
+            let before = peer.told.iter().find(|(told, _)| down && *told == port);
+            let route = self.route(*next_hop, source);
+            Some((port, route.or_else(|| before.map(|(_, route)| *route))?))
         };
-        let Some(route) = self.route(next_hop, source) else {
-            return false;
-        };
-        if peer.told != Some(route) && !self.worker.tell(Command::SetRoute(destination, route)) {
+        let ways: Vec<_> = peer.next_hops.iter().filter_map(way).collect();
+        if ways.is_empty() {
+            return;
+        }
+        let news = peer.told != ways;
+        if news
+            && !self
+                .worker
+                .tell(Command::SetRoutes(destination, ways.clone()))
+        {
             // Its channel is full.
-            self.look_soon();
-            return true;
+            return self.look_soon();
         }
         if let Some(peer) = self.peers.get_mut(&destination) {
-            peer.told = Some(route);
+            peer.told = ways;
             peer.waiting
                 .drain(..)
                 .for_each(|waiting| drop(waiting.send(Ok(()))));
         }
-        true
     }
 
     /// Tells the worker the ways by these next hops; returns whose they are.
     fn tell_those(&mut self, chosen: impl Fn(NeighbourKey) -> bool) -> Vec<IpAddr> {
-        let affected = |(_, peer): &(&IpAddr, &Peer)| peer.next_hop.is_some_and(&chosen);
+        let affected = |(_, peer): &(&IpAddr, &Peer)| peer.next_hops.iter().any(|hop| chosen(*hop));
         let peers = self.peers.iter().filter(affected);
         let affected: Vec<_> = peers.map(|(destination, _)| *destination).collect();
         for destination in &affected {
@@ -379,6 +307,18 @@ impl Router {
         })
     }
 
+    /// Whether a way to a peer is known.
+    fn has_way(&self, destination: IpAddr) -> bool {
+        let Some(peer) = self.peers.get(&destination) else {
+            return false;
+        };
+        let Some(source) = peer.source else {
+            return false;
+        };
+        let mut hops = peer.next_hops.iter();
+        hops.any(|hop| self.route(*hop, source).is_some())
+    }
+
     async fn resolve(&self, next_hop: NeighbourKey) {
         if self.is_own(&next_hop) || self.watch.mirror().is_static_neighbour(&next_hop) {
             return;
@@ -393,8 +333,8 @@ impl Router {
         let mut used: Vec<_> = self
             .peers
             .values()
-            .filter(|peer| peer.told.is_some())
-            .filter_map(|peer| peer.next_hop)
+            .filter(|peer| !peer.told.is_empty())
+            .flat_map(|peer| peer.next_hops.iter().copied())
             .collect();
         used.sort_unstable_by_key(|key| (key.ifindex, key.address));
         used.dedup();
@@ -409,7 +349,7 @@ impl Router {
         while self.watch.pump(monotonic(), &mut changes)? {}
         self.changes = changes;
         self.apply_changes();
-        self.tell_speeds();
+        self.tell_ports();
         let now = monotonic();
         if now >= self.look_again {
             self.look_again = Time::NEVER;
@@ -434,17 +374,7 @@ impl Router {
                 Change::Neighbour(key) => self.neighbour_changed(key),
                 Change::Address(address) => {
                     addresses = true;
-                    if let Some(interface) = self.interface(address.ifindex) {
-                        let steering = &interface.steering;
-                        let done = if self.watch.mirror().has_address(&address) {
-                            steering.add_local(address.address)
-                        } else {
-                            steering.remove_local(address.address)
-                        };
-                        if let Err(error) = done {
-                            tracing::warn!(address = %address.address, %error, "not steered");
-                        }
-                    }
+                    self.steer(address.address);
                     self.look_soon();
                 }
                 // Of bridges only addresses and neighbours matter.
@@ -464,15 +394,35 @@ impl Router {
         }
     }
 
-    /// The interface has other addresses.
-    fn follow_addresses(&self) {
+    /// Packets of RoCE to `address` are taken from all interfaces if it is an own one: planes share
+    /// it, and an anycast address has several ports. A link-local one is that of its link.
+    fn steer(&self, address: IpAddr) {
+        let mirror = self.watch.mirror();
         for interface in self.interfaces.iter() {
-            let all = self.watch.mirror().addresses();
-            let own = all.filter(|it| it.ifindex == interface.ifindex);
-            let gids = own.map(|it| (it.address, it.prefix_len));
-            if interface.port.follow(gids) {
-                self.announce.tell(PortEvent::GidChange);
+            let mut known = mirror.addresses().filter(|it| it.address == address);
+            let own = known.any(|it| {
+                it.ifindex == interface.ifindex || (self.is_served(it) && !is_link_local(it))
+            });
+            let steering = &interface.steering;
+            let done = if own {
+                steering.add_local(address)
+            } else {
+                steering.remove_local(address)
+            };
+            if let Err(error) = done {
+                let name = &interface.name;
+                tracing::warn!(%address, interface = %name, %error, "not steered");
             }
+        }
+    }
+
+    /// The daemon has other addresses.
+    fn follow_addresses(&self) {
+        let all = self.watch.mirror().addresses();
+        let own = all.filter(|it| self.is_served(it));
+        let gids = own.map(|it| (it.address, it.prefix_len));
+        if self.port.follow(gids) {
+            self.announce.tell(PortEvent::GidChange);
         }
     }
 
@@ -483,6 +433,8 @@ impl Router {
             return;
         }
         self.adopt_link(ifindex);
+        // Before its routes: packets avoid a link that is down at once.
+        self.tell_ports();
         // At once, unlike other changes: whoever reads the new MTU may connect with it.
         self.tell_those(|next_hop| next_hop.ifindex == ifindex);
     }
@@ -492,8 +444,11 @@ impl Router {
             return;
         };
         let state = LinkState::of(self.watch.mirror().link(ifindex));
+        let before = self.port.state();
         if interface.link.set_state(state) {
-            self.announce.tell(match state {
+            let after = self.port.state();
+            self.announce.tell(match after {
+                _ if after == before => PortEvent::Changed,
                 LinkState::Up => PortEvent::Active,
                 LinkState::Down | LinkState::NoCarrier | LinkState::Gone => PortEvent::Error,
             });
@@ -525,15 +480,22 @@ impl Router {
         }
     }
 
-    /// Tells the worker the speeds if they are others than it knows.
-    fn tell_speeds(&mut self) {
-        let now = fastest(&self.interfaces);
-        let Some(speeds) = now.filter(|_| now != self.told_speeds) else {
-            return;
-        };
-        if self.worker.tell(Command::SetSpeeds(speeds)) {
-            self.told_speeds = now;
-        } else {
+    /// Tells the worker of each port what it does not know: its speeds, and whether its link is up.
+    fn tell_ports(&mut self) {
+        let mut told = true;
+        let numbered = ports(&self.interfaces).zip(&mut self.told);
+        for ((port, interface), (speeds, up)) in numbered {
+            let now = interface.link.now().speeds;
+            let is_up = interface.link.state() == LinkState::Up;
+            if now != *speeds && self.worker.tell(Command::SetSpeeds(port, now)) {
+                *speeds = now;
+            }
+            if is_up != *up && self.worker.tell(Command::SetLinkUp(port, is_up)) {
+                *up = is_up;
+            }
+            told &= (now, is_up) == (*speeds, *up);
+        }
+        if !told {
             // Its channel is full.
             self.look_again = self.look_again.min(monotonic() + SETTLE);
         }
@@ -553,10 +515,12 @@ impl Router {
             .neighbour(&key)
             .map(|neighbour| neighbour.state);
         for destination in affected {
+            let known = self.has_way(destination);
             if state == Some(NeighbourState::Failed)
+                && !known
                 && let Some(peer) = self.peers.get_mut(&destination)
             {
-                peer.told = None;
+                peer.told.clear();
                 no_answer(destination, peer);
             }
         }
@@ -564,7 +528,8 @@ impl Router {
 }
 
 fn no_answer(destination: IpAddr, peer: &mut Peer) {
-    let via = peer.next_hop.map_or(destination, |key| key.address);
+    let via = peer.next_hops.first();
+    let via = via.map_or(destination, |key| key.address);
     peer.waiting.drain(..).for_each(|waiting| {
         let _ = waiting.send(Err(format!("{via} does not answer to address resolution")));
     });

@@ -1,0 +1,135 @@
+//! The next hops of peers, as the kernel has them, and the addresses that are this daemon's.
+
+use super::Router;
+use common::netlink::{Address, Link, NeighbourKey, RouteKind};
+use std::net::IpAddr;
+
+impl Router {
+    /// Packets to a destination take the same ways, whatever own address they leave from: the kernel
+    /// must not have others for `source`.
+    pub(super) async fn check_source(
+        &self,
+        destination: IpAddr,
+        source: IpAddr,
+    ) -> Result<(), String> {
+        let (usual, _) = self.find(destination, None).await?;
+        let (theirs, _) = self.find(destination, Some(source)).await?;
+        if usual == theirs {
+            return Ok(());
+        }
+        let named = |hops: Vec<NeighbourKey>| {
+            let hops: Vec<_> = hops.iter().map(|hop| hop.address.to_string()).collect();
+            hops.join(", ")
+        };
+        let (usual, theirs) = (named(usual), named(theirs));
+        Err(format!(
+            "packets from {source} to {destination} go by {theirs}, others by {usual}: hostd does \
+             not follow rules that look at the source"
+        ))
+    }
+
+    /// The next hops, at least one, and the address that packets leave from.
+    pub(super) async fn find(
+        &self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+    ) -> Result<(Vec<NeighbourKey>, IpAddr), String> {
+        let refused = |error| format!("the kernel tells no route: {error}");
+        let answer = self.requests.route_to(destination, source).await;
+        let Some(answer) = answer.map_err(refused)? else {
+            return Err(format!("no route to {destination}"));
+        };
+        match answer.kind {
+            RouteKind::Unicast => {}
+            RouteKind::Local => return self.find_own(destination),
+            RouteKind::Multicast | RouteKind::Broadcast | RouteKind::Anycast => {
+                return Err(format!(
+                    "{destination} is no address of one host, and connections are between two"
+                ));
+            }
+            kind => {
+                return Err(format!(
+                    "no route to {destination}: the kernel's is of the kind {kind:?}"
+                ));
+            }
+        }
+        let hops = self.requests.hops_to(destination, source).await;
+        let mut next_hops: Vec<NeighbourKey> = Vec::new();
+        let mut left_out = answer.ifindex;
+        for hop in hops.map_err(refused)? {
+            let ifindex = hop.ifindex;
+            if self.interface(ifindex).is_none() {
+                left_out = ifindex;
+            } else if next_hops.iter().all(|other| other.ifindex != ifindex) {
+                let address = hop.gateway.unwrap_or(destination);
+                next_hops.push(NeighbourKey { ifindex, address });
+            }
+        }
+        let mirror = self.watch.mirror();
+        if next_hops.is_empty() {
+            let name = mirror.link(left_out).map_or("?", |link| link.name.as_str());
+            return Err(format!(
+                "the route to {destination} leaves by {name}, which is no interface of hostd"
+            ));
+        }
+        let own = |address: &&Address| {
+            address.ifindex == answer.ifindex && address.address.is_ipv4() == destination.is_ipv4()
+        };
+        let source = source
+            .or(answer.source)
+            .or_else(|| mirror.addresses().find(own).map(|address| address.address))
+            .ok_or_else(|| format!("no own address towards {destination}"))?;
+        Ok((next_hops, source))
+    }
+
+    /// The way to an address of this host: it begins and ends there, and is paced by the interface
+    /// that has the address, or by the first one.
+    fn find_own(&self, destination: IpAddr) -> Result<(Vec<NeighbourKey>, IpAddr), String> {
+        let mirror = self.watch.mirror();
+        let mut names = Vec::new();
+        for address in mirror.addresses().filter(|it| it.address == destination) {
+            let first = self.interfaces.first().filter(|_| self.is_served(address));
+            let on = self.interface(address.ifindex).or(first);
+            if let Some(interface) = on {
+                let (ifindex, address) = (interface.ifindex, destination);
+                return Ok((vec![NeighbourKey { ifindex, address }], destination));
+            }
+            let link = mirror.link(address.ifindex);
+            names.push(link.map_or("?", |link| link.name.as_str()));
+        }
+        Err(format!(
+            "{destination} is this host itself, by {}: hostd reaches itself by the addresses of its \
+             interfaces, of lo and of dummies only",
+            if names.is_empty() {
+                "none of its addresses".to_owned()
+            } else {
+                names.join(", ")
+            }
+        ))
+    }
+
+    /// Whether an address is one of the daemon's: of one of its interfaces, or one that belongs to
+    /// none, as those of `lo` and of dummies do, of which loopback ones are for the host alone.
+    pub(super) fn is_served(&self, address: &Address) -> bool {
+        if self.interface(address.ifindex).is_some() {
+            return true;
+        }
+        let link = self.watch.mirror().link(address.ifindex);
+        let of_none = |link: &Link| link.loopback || link.kind.as_deref() == Some("dummy");
+        link.is_some_and(of_none) && !address.address.is_loopback() && !is_link_local(address)
+    }
+
+    /// Whether a next hop is this host itself.
+    pub(super) fn is_own(&self, key: &NeighbourKey) -> bool {
+        let mut all = self.watch.mirror().addresses();
+        all.any(|it| it.address == key.address && self.is_served(it))
+    }
+}
+
+/// Whether an address is of one link only.
+pub(super) fn is_link_local(address: &Address) -> bool {
+    match address.address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,106 @@
+//! The ways to peers, by port: routes, and links that come and go (HT-37).
+
+use super::Engine;
+use crate::memory::RegionMemory;
+use crate::verbs::{EngineError, PortId, PortSet, Route};
+use common::units::Rate;
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+impl<M: RegionMemory> Engine<M> {
+    /// Sets or replaces the route to `destination` through the first port, which is the only way
+    /// there: how packets to it are addressed.
+    ///
+    /// # Errors
+    /// As [`Self::set_routes`].
+    pub fn set_route(&mut self, destination: IpAddr, route: Route) -> Result<(), EngineError> {
+        self.set_routes(destination, &[(PortId::FIRST, route)])
+    }
+
+    /// Sets or replaces the ways to `destination`: the ports that packets to it may leave through,
+    /// and how they are addressed there. When the table is full, routes that lead to no connection
+    /// make way.
+    ///
+    /// # Errors
+    /// [`EngineError::Argument`]: the addresses are of different families, or there is no such
+    /// port.
+    /// [`EngineError::TooMany`]: the table of routes is full.
+    pub fn set_routes(
+        &mut self,
+        destination: IpAddr,
+        routes: &[(PortId, Route)],
+    ) -> Result<(), EngineError> {
+        if self.ports.is_full_for(destination) {
+            self.evict_routes();
+        }
+        if !self.ports.set_routes(destination, routes)? {
+            // Whoever needs them has them.
+            return Ok(());
+        }
+        if !routes.is_empty() {
+            self.connections.routed(destination);
+        }
+        let affected: Vec<_> = self.queue_pairs.numbers().collect();
+        for qpn in affected {
+            let peer = self.queue_pairs.get(qpn).and_then(|it| it.destination());
+            if peer == Some(destination) {
+                self.lead(qpn, destination);
+                self.list(qpn);
+            }
+        }
+        Ok(())
+    }
+
+    /// The packets of a queue pair take the ways to its peer that there are.
+    pub(super) fn lead(&mut self, qpn: u32, destination: IpAddr) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            let routes = self.ports.routes(destination);
+            queue_pair.set_routes(routes, self.ports.working(), &self.config);
+        }
+    }
+
+    /// The link of a port is up, or is not, from now on. Packets of queue pairs that have another
+    /// way avoid a port whose link is down.
+    pub fn set_link_up(&mut self, port: PortId, up: bool) {
+        if !self.ports.has(port) || !self.ports.set_working(port, up) {
+            return;
+        }
+        let all: Vec<_> = self.queue_pairs.numbers().collect();
+        for qpn in all {
+            let peer = self.queue_pairs.get(qpn).and_then(|it| it.destination());
+            if let Some(peer) = peer {
+                self.lead(qpn, peer);
+                self.list(qpn);
+            }
+        }
+    }
+
+    /// The ports whose links are up.
+    pub fn working_ports(&self) -> PortSet {
+        self.ports.working()
+    }
+
+    /// Bits take this speed on the link of a port from now on: pauses that begin count by it
+    /// (HT-45).
+    pub fn set_link_speed(&mut self, port: PortId, speed: Rate) {
+        self.ports.set_link_speed(port, speed);
+    }
+
+    /// The device of a port has room for so many packets.
+    pub fn set_room(&mut self, port: PortId, packets: usize) {
+        self.ports.set_room(port, packets);
+    }
+
+    /// Forgets the routes that lead to no connection and no queue pair; returns the destinations of
+    /// those that do. One that is needed again is asked for again.
+    pub fn evict_routes(&mut self) -> HashSet<IpAddr> {
+        let mut used: HashSet<IpAddr> = self.connections.remotes().collect();
+        used.extend(
+            self.queue_pairs
+                .values()
+                .filter_map(|pair| pair.destination()),
+        );
+        self.ports.keep_routes(&used);
+        used
+    }
+}

@@ -10,7 +10,7 @@ use common::wire::ip::v4;
 use common::wire::roce::Opcode;
 use common::wire::udp::ROCE_PORT;
 use common::xdp::frame::Region;
-use hostd::verbs::{EngineConfig, Route};
+use hostd::verbs::{EngineConfig, PortId, Route};
 use lab::capture::Capture;
 use lab::observe::{fabric, switches};
 use lab::topology::{NodeRole, Qos};
@@ -281,7 +281,7 @@ fn twin(lab: &Lab, mut reals: BTreeMap<String, Real>) -> Fabric<true> {
         .map(|node| match reals.remove(&node.name) {
             Some(real) => Node::Switch(Box::new(real.twin(region.clone()))),
             None => Node::Host(Box::new(Host::new(
-                nobody,
+                vec![(PortId::FIRST, nobody)],
                 EngineConfig::default(),
                 region.clone(),
             ))),

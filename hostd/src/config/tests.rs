@@ -54,6 +54,17 @@ fn the_shipped_file_is_complete_and_holds_the_defaults() {
 fn impossible_values_are_refused() {
     let eth0 = "[[interface]]\nname = \"eth0\"\n";
     assert!(load(eth0).is_ok());
+    let several = |count: usize| {
+        let names = (0..count).map(|number| format!("[[interface]]\nname = \"eth{number}\"\n"));
+        names.collect::<String>()
+    };
+    assert!(load(&several(INTERFACES_MAX)).is_ok());
+    let refusal = load(&several(INTERFACES_MAX + 1)).expect_err("too many");
+    let text = refusal.to_string();
+    assert!(
+        text.contains("5 interfaces: a daemon serves 4 at most"),
+        "{text}"
+    );
     for (text, key) in [
         ("", "interface"),
         ("[[interface]]\nname = \"\"\n", "interface[0].name"),

@@ -62,6 +62,19 @@ impl<M> Delivery<'_, M> {
 }
 
 impl QueuePair {
+    /// Whether packets of the partition with this own key are of this queue pair's connection.
+    ///
+    /// # Errors
+    /// They are not, and are dropped.
+    #[inline]
+    pub(crate) fn check_partition(&self, own: u16) -> Result<(), DropReason> {
+        if own == self.partition {
+            Ok(())
+        } else {
+            Err(DropReason::WrongPartition)
+        }
+    }
+
     /// Whether packets from `source` to `destination` are of this queue pair's connection.
     ///
     /// # Errors

@@ -26,8 +26,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port over these `links`, without addresses, in these partitions; `name` and `mac` are those
-    /// of the first one.
+    /// A port over these `links`, without addresses, in these partitions; `name` and `mac` are
+    /// those of the first one.
     pub fn new(
         name: &str,
         mac: [u8; 6],

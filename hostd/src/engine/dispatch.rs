@@ -46,6 +46,15 @@ impl<M: RegionMemory> Engine<M> {
         pool.give(frame);
     }
 
+    /// Why a packet for a queue pair is dropped that there is not.
+    fn unknown(&self, qpn: u32) -> DropReason {
+        if self.queue_pairs.has_ended(qpn) {
+            DropReason::QueuePairEnded
+        } else {
+            DropReason::UnknownQueuePair
+        }
+    }
+
     fn dispatch(
         &mut self,
         frame: Frame,
@@ -66,18 +75,11 @@ impl<M: RegionMemory> Engine<M> {
         };
         let qpn = bth.dest_qp;
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
-            let reason = if self.queue_pairs.has_ended(qpn) {
-                DropReason::QueuePairEnded
-            } else {
-                DropReason::UnknownQueuePair
-            };
-            return self.drop_packet(frame, reason, pool);
+            return self.drop_packet(frame, self.unknown(qpn), pool);
         };
-        if own != queue_pair.partition {
-            return self.drop_packet(frame, DropReason::WrongPartition, pool);
-        }
         let checked = queue_pair
-            .check_peer(packet.source, packet.destination)
+            .check_partition(own)
+            .and_then(|()| queue_pair.check_peer(packet.source, packet.destination))
             .and_then(|()| queue_pair.check_cookie(&packet.headers));
         if let Err(reason) = checked {
             return self.drop_packet(frame, reason, pool);

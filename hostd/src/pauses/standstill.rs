@@ -20,8 +20,8 @@ impl Standstill {
         self.totals[ports.place()]
     }
 
-    /// Counts the time since the last look. `until`: of each port the end of its pause, as that look
-    /// found it; `None` if it was not paused.
+    /// Counts the time since the last look. `until`: of each port the end of its pause, as that
+    /// look found it; `None` if it was not paused.
     pub(crate) fn go_on(&mut self, until: impl Iterator<Item = Option<Time>>, now: Time) {
         let mut paused = PortSet::NONE;
         let mut ends = [Time::ZERO; crate::limits::PORTS];

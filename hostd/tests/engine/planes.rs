@@ -54,8 +54,8 @@ fn stream(network: &mut Network, count: u64, limit: Span) -> u64 {
     network.now.since(begin).nanos()
 }
 
-/// HT-37, HT-60: two and four ports carry as much as all of them together, whatever sprays, and each
-/// an equal share.
+/// HT-37, HT-60: two and four ports carry as much as all of them together, whatever sprays, and
+/// each an equal share.
 #[test]
 fn throughput_is_the_sum_of_the_ports() {
     for ports in [1, 2, 4] {

@@ -206,7 +206,7 @@ fn topology(raw: &RawTopology) -> At<(Shape, Links, bool)> {
             hosts_per_leaf: keys.need("hosts_per_leaf", 1..=64)?,
         },
         TopologyKind::MultiPlane => Shape::MultiPlane {
-            planes: keys.need("planes", 1..=hostd::limits::PORTS)?,
+            planes: keys.need("planes", 1..=4)?,
             leaves: keys.need("leaves", 1..=64)?,
             spines: keys.need("spines", 1..=64)?,
             hosts_per_leaf: keys.need("hosts_per_leaf", 1..=64)?,

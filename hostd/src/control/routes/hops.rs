@@ -1,12 +1,12 @@
 //! The next hops of peers, as the kernel has them, and the addresses that are this daemon's.
 
-use super::Router;
+use super::{Router, is_link_local};
 use common::netlink::{Address, Link, NeighbourKey, RouteKind};
 use std::net::IpAddr;
 
 impl Router {
-    /// Packets to a destination take the same ways, whatever own address they leave from: the kernel
-    /// must not have others for `source`.
+    /// Packets to a destination take the same ways, whatever own address they leave from: the
+    /// kernel must not have others for `source`.
     pub(super) async fn check_source(
         &self,
         destination: IpAddr,
@@ -123,13 +123,5 @@ impl Router {
     pub(super) fn is_own(&self, key: &NeighbourKey) -> bool {
         let mut all = self.watch.mirror().addresses();
         all.any(|it| it.address == key.address && self.is_served(it))
-    }
-}
-
-/// Whether an address is of one link only.
-pub(super) fn is_link_local(address: &Address) -> bool {
-    match address.address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }

@@ -23,7 +23,6 @@ use common::netlink::{Change, Mirror, NeighbourKey, NeighbourState, Requests, Se
 use common::sys::monotonic;
 use common::time::{Span, Time};
 use common::xdp::netdev::Device;
-use hops::is_link_local;
 use hostd_client::abi::port::PortEvent;
 use std::collections::HashMap;
 use std::io;
@@ -524,6 +523,14 @@ impl Router {
                 no_answer(destination, peer);
             }
         }
+    }
+}
+
+/// Whether an address is of one link only.
+fn is_link_local(address: &common::netlink::Address) -> bool {
+    match address.address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 

@@ -26,8 +26,8 @@ impl Bitmap {
         }
     }
 
-    /// The next value in the order without a penalty, of those that lead `through`. The first one with a penalty is paid for: it
-    /// loses one. If all have penalties, the first one is taken.
+    /// The next value in the order without a penalty, of those that lead `through`. The first one
+    /// with a penalty is paid for: it loses one. If all have penalties, the first one is taken.
     pub(super) fn choose(&mut self, other_than: Option<u8>, through: impl Fn(u8) -> bool) -> u8 {
         let first = self.order.next_through(&through);
         let mut value = first;

@@ -20,7 +20,7 @@ use hostd::edge::command::{Command, Notices, SessionId, WorkerHandle, channels};
 use hostd::edge::region::Released;
 use hostd::net::port::NetPort;
 use hostd::net::sleep::Sleeper;
-use hostd::verbs::{EngineConfig, Partitions, Route, Speeds};
+use hostd::verbs::{EngineConfig, Partitions, PortId, Route, Speeds};
 use hostd::wakes::Wakers;
 use hostd::worker::Worker;
 use hostd_client::abi::answer::Reply;
@@ -153,7 +153,7 @@ impl Daemon {
                     Some(question) = questions.next() => {
                         let peer = question.destination;
                         let reached = if peer == IpAddr::from(PEER) {
-                            commands.tell(Command::SetRoute(peer, route));
+                            commands.tell(Command::SetRoutes(peer, vec![(PortId::FIRST, route)]));
                             Ok(())
                         } else {
                             Err("no route".to_owned())

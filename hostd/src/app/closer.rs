@@ -129,6 +129,11 @@ impl Closer {
     pub fn threads(&self) -> usize {
         self.0.lock().threads
     }
+
+    /// Descriptors that wait or are being closed.
+    pub fn descriptors(&self) -> usize {
+        self.0.lock().descriptors
+    }
 }
 
 impl Shared {
@@ -263,7 +268,7 @@ mod tests {
         let mut others = [(); 2].map(|()| begun.recv_timeout(PATIENCE).expect("another thread"));
         others.sort_unstable();
         assert_eq!(others, [2, 3], "and none for user 1");
-        assert_eq!(closer.threads(), 4);
+        assert_eq!((closer.threads(), closer.descriptors()), (4, 40 * 13 + 2));
         for user in 100..200 {
             put(Owner::User(user), user, 1);
         }

@@ -192,6 +192,11 @@ impl Applications {
         self.with(|sessions| sessions.statistics)
     }
 
+    /// What closes descriptors of applications.
+    pub fn closer(&self) -> &Closer {
+        &self.closer
+    }
+
     /// Who is connected.
     pub fn peers(&self) -> HashMap<SessionId, Peer> {
         self.with(|sessions| {

@@ -29,6 +29,22 @@ impl Telemetry {
         families
             .gauge("hostd_sessions", "Connected applications.")
             .add(&[], sessions);
+        let closer = self.sources.applications.closer();
+        for (name, help, value) in [
+            (
+                "hostd_closing_descriptors",
+                "Descriptors of applications that wait to be closed or do not close.",
+                closer.descriptors(),
+            ),
+            (
+                "hostd_closing_threads",
+                "Threads that close them, of 64.",
+                closer.threads(),
+            ),
+        ] {
+            let value = u64::try_from(value).unwrap_or(u64::MAX);
+            families.gauge(name, help).add(&[], value);
+        }
         let mut count = |name: &str, help: &str, value: u64| {
             families.counter(name, help).add(&[], value);
         };

@@ -110,7 +110,7 @@ pub enum Group {
     /// Send to one of several next hops, chosen by the flow's hash.
     Balance(Buckets),
     /// The same, by the buckets and timers of a resilient group of the kernel.
-    Resilient(Resilient),
+    Resilient(Box<Resilient>),
     /// A connected network: the destination itself is the neighbour, and the kernel has to find it.
     /// Neighbours that are known have host routes of their own.
     Glean {
@@ -134,6 +134,9 @@ pub enum Group {
     /// Only the kernel can forward it: the steering program leaves it there.
     Punt(PuntReason),
 }
+
+// Groups that are rare must not make all of them larger: with many routes they fill the cache.
+const _: () = assert!(size_of::<Group>() <= size_of::<Buckets>() + 8);
 
 impl Group {
     /// The buckets of a group with several next hops, as groups that the kernel says nothing of

@@ -266,7 +266,10 @@ impl Renderer<'_> {
             None => Buckets::new(&alive).of_lineage(self.groups.new_lineage()),
         };
         let group = match resilience {
-            Some(terms) => Group::Resilient(self.groups.allot(id, &terms, &alive, buckets)),
+            Some(terms) => {
+                let resilient = self.groups.allot(id, &terms, &alive, buckets);
+                Group::Resilient(Box::new(resilient))
+            }
             None => Group::Balance(buckets),
         };
         self.groups.set_members(id, alive);

@@ -16,7 +16,7 @@ impl Program {
             let group = self.tables.groups.get_mut(id.index());
             // What became of the group meanwhile, an aggregate that discards perhaps, stays.
             if let Some(Group::Resilient(resilient)) = group {
-                *resilient = allotment.snapshot(resilient.spread().clone());
+                **resilient = allotment.snapshot(resilient.spread().clone());
                 self.dirty = true;
             }
         }

@@ -41,7 +41,8 @@ fn a_member_that_returns_gets_no_flow_that_sends() {
         unbalanced: Span::ZERO,
     });
     let publish = |switch: &Switch, group: &Allotment, members: &[Member]| {
-        let seen = Group::Resilient(group.snapshot(Buckets::new(members)));
+        let seen = group.snapshot(Buckets::new(members));
+        let seen = Group::Resilient(Box::new(seen));
         switch.tables(|tables| tables.groups[4] = seen);
     };
     group.set_members(&both);

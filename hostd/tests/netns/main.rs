@@ -6,6 +6,7 @@
 mod addresses;
 mod changes;
 mod following;
+mod planes;
 mod response;
 mod vanished;
 

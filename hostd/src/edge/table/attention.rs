@@ -6,7 +6,7 @@
 //!     │ ▲                                   or there is room for its requests
 //!     │ │ wakes the worker
 //!     ▼ │
-//!   dormant    after `QUIET` turns without a bell
+//!   dormant    after `QUIET` without a bell
 //! ```
 //!
 //! The page of a session that is awake is looked at in each turn, and says whether the worker
@@ -15,11 +15,12 @@
 //! it looks for bells (`host::LOOK`).
 
 use crate::edge::command::SessionId;
-use common::time::Time;
+use common::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// Turns in a row without a bell after which a session is left alone until it wakes the worker.
-pub(super) const QUIET: u32 = 256;
+/// After this time without a bell a session is left alone until it wakes the worker: long enough
+/// that one that is busy is not, even while others have the core.
+pub(super) const QUIET: Span = Span::from_millis(10);
 
 /// See the module.
 #[derive(Debug)]

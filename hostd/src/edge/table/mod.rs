@@ -35,6 +35,7 @@ use crate::verbs::Transition;
 use crate::verbs::{
     CompletionQueueId, ConnectionId, DomainId, EngineError, PrivateData, SharedQueueId,
 };
+use common::time::Time;
 use crossbeam_channel::Sender;
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::doorbell::{DoorbellPage, WORDS};
@@ -73,8 +74,8 @@ struct Application {
     awake: bool,
     /// It is among those that are deaf, or were a moment ago.
     deaf: bool,
-    /// Turns in a row in which it did not ring.
-    quiet: u32,
+    /// When it rang last, or was first looked at since it woke the worker; `None` until then.
+    heard: Option<Time>,
     /// What may have requests in its rings, by slot.
     pending: [u64; WORDS],
     /// What has requests there for which the engine has no room, until it has.
@@ -174,7 +175,7 @@ impl<M: RegionMemory> Table<M> {
             hearing: Hearing::new(bell),
             awake: false,
             deaf: false,
-            quiet: 0,
+            heard: None,
             pending: [0; WORDS],
             blocked: [0; WORDS],
             waiting: [0; WORDS],

@@ -105,12 +105,9 @@ impl Application {
         let mut served = self.serve_pending(rings, share, engine);
         served.units += self.serve_waiting(rings, (share, looks), engine);
         let taken = rings.statistics.sends + rings.statistics.receives - before;
-        let quiet = !rung && taken == 0;
-        self.quiet = if quiet {
-            self.quiet.saturating_add(1)
-        } else {
-            0
-        };
+        if rung || taken > 0 || self.heard.is_none() {
+            self.heard = Some(now);
+        }
         if taken > 0 {
             self.hearing.useful();
         } else if rung && self.hearing.futile(now) {
@@ -229,7 +226,7 @@ impl<M: RegionMemory> Table<M> {
                 let until = application.hearing.deaf_until();
                 self.attention.silence(session, until);
             }
-            application.awake = application.stays_awake();
+            application.awake = application.stays_awake(now);
             if application.awake {
                 self.attention.put_back(session);
             }

@@ -22,6 +22,21 @@ impl Process {
         self.0.wait().expect("our child");
     }
 
+    /// Asks what was started [on its own machine](Node::spawn_as_on_its_own_machine) to end, and
+    /// waits until it has.
+    pub(crate) fn stop_inside(&mut self) {
+        let mut id = self.id();
+        // setpriv and ip become unshare, whose child is the shell, whose child it is.
+        for _ in 0..2 {
+            let path = format!("/proc/{id}/task/{id}/children");
+            let text = fs::read_to_string(path).expect("it runs");
+            id = text.trim().parse().expect("one child");
+        }
+        let id = nix::unistd::Pid::from_raw(i32::try_from(id).expect("a process number"));
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+        self.0.wait().expect("our child");
+    }
+
     /// Asks it to end (SIGTERM), and waits until it has.
     pub(crate) fn stop(&mut self) {
         let id = i32::try_from(self.id()).expect("a process number");

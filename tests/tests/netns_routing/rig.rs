@@ -270,7 +270,11 @@ impl Rig {
         run(&["chown", "-R", "frr:frr", &folders[0], &folders[1]]).expect("frr is installed");
         for daemon in ["zebra", "bgpd", "bfdd"] {
             let program = format!("/usr/lib/frr/{daemon}");
-            let words = [program.as_str(), "--log", "stdout", "-A", "127.0.0.1"];
+            let mut words = vec![program.as_str(), "--log", "stdout", "-A", "127.0.0.1"];
+            if daemon == "zebra" {
+                // Routes stay when it ends.
+                words.push("-r");
+            }
             let process = node.spawn_as_on_its_own_machine(daemon, &words);
             self.running.insert((name, daemon), process);
             // Those that don't find zebra's socket try again after ten seconds only.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use common::wire::csig::{Form, Tag, Tpids};
 use fabric_tests::wire::{ROCE_V4_AT, SAMPLE_COOKIE, Sample, samples, write_pcap};
 
 /// Dissection of one frame: what it complains about, and the fields that were asked for.
@@ -235,5 +236,67 @@ fn the_script_for_wireshark_shows_changes() {
         assert!(!found.malformed, "{}: {}", sample.name, found.messages);
         let values: Vec<String> = found.values.iter().map(|value| normal(value)).collect();
         assert_eq!(values, expected, "{}", sample.name);
+    }
+}
+
+/// CS-1: Wireshark with `etc/wireshark/csig.lua` shows both forms of the tag field by field, also
+/// behind a VLAN tag, and then the packet; it finds fault with what is no tag.
+#[test]
+fn the_script_for_wireshark_shows_congestion_signals() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/csig.lua");
+    let names = [
+        "csig.form",
+        "csig.signal",
+        "csig.value",
+        "csig.locator",
+        "csig.final",
+        "csig.reserved",
+        "udp.dstport",
+    ];
+    let tag = |form, kind, is_final| {
+        let fields = Tag {
+            kind,
+            value: form_value(form),
+            locator: 0x43,
+            is_final,
+            reserved: if form == Form::Expanded { 5 } else { 0 },
+        };
+        let mut tag = vec![0; form.len()];
+        tag[..2].copy_from_slice(&Tpids::default().of(form).to_be_bytes());
+        fields.write(form, &mut tag).expect("it is that long");
+        tag
+    };
+    let plain = samples().swap_remove(0);
+    let with = |at: usize, tags: &[u8]| {
+        let mut sample = plain.clone();
+        sample.bytes.splice(at..at, tags.iter().copied());
+        sample
+    };
+    let compact = tag(Form::Compact, 2, false);
+    let expanded = [&[0x81, 0, 0, 5][..], &tag(Form::Expanded, 1, true)].concat();
+    let reserved = tag(Form::Compact, 5, false);
+    let twice = compact.repeat(2);
+    let all = [&compact, &expanded, &reserved, &twice].map(|tags| with(12, tags));
+    let found = dissect(&all, &names, Some(script));
+    let values = |at: usize| -> Vec<String> {
+        let values = found[at].values.iter();
+        values.map(|value| normal(value)).collect()
+    };
+    assert_eq!(values(0), ["compact", "2", "22", "67", "0", "", "4791"]);
+    assert_eq!(
+        values(1),
+        ["expanded", "1", "703710", "67", "1", "5", "4791"]
+    );
+    for (at, complaint) in [(2, "reserved"), (3, "Another tag")] {
+        let messages = &found[at].messages;
+        assert!(messages.contains(complaint), "{messages}");
+    }
+    assert!(found[..2].iter().all(|it| !it.malformed));
+}
+
+fn form_value(form: Form) -> u32 {
+    match form {
+        Form::Compact => 22,
+        Form::Expanded => 0xa_bcde,
     }
 }

@@ -1,12 +1,12 @@
 //! Wire formats: bytes to headers and back, one file a protocol.
 //!
 //! ```text
-//!   ethernet ── vlan ─┬─ ip ─┬─ udp ── roce (bth, reth, aeth, deth, atomic, immdt, mpeh, sack,
-//!                     │      │           │     icrc)
-//!                     │      │           └── cm
-//!                     │      └─ icmp
-//!                     ├─ arp
-//!                     └─ pause
+//!   ethernet ── vlan ── csig ─┬─ ip ─┬─ udp ── roce (bth, reth, aeth, deth, atomic, immdt, mpeh,
+//!                             │      │           │     sack, icrc)
+//!                             │      │           └── cm
+//!                             │      └─ icmp
+//!                             ├─ arp
+//!                             └─ pause
 //! ```
 //!
 //! A view (`ethernet::Frame`, `ip::v4::Packet`, …) wraps bytes. `new_checked` compares their length
@@ -21,6 +21,7 @@
 pub mod arp;
 pub mod checksum;
 pub mod cm;
+pub mod csig;
 pub mod ethernet;
 pub mod icmp;
 pub mod ip;

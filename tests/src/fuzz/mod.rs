@@ -55,6 +55,7 @@ const fn target(name: &'static str, run: fn(&[u8])) -> Target {
 /// Everything that reads what others wrote.
 pub const TARGETS: &[Target] = &[
     target("ethernet", targets::ethernet),
+    target("csig", targets::csig),
     target("mac", targets::mac),
     target("arp", targets::arp),
     target("ipv4", targets::ipv4),

@@ -2,6 +2,7 @@
 
 use common::wire::checksum::Sum;
 use common::wire::cm::Mad;
+use common::wire::csig::{self, Tag, Tpids};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};
 use common::wire::ip::{protocol, v4, v6};
@@ -39,6 +40,27 @@ pub(super) fn ethernet(input: &[u8]) {
         assert!(stack.payload_at <= input.len() && stack.tags <= vlan::MAX_TAGS);
         assert_eq!(stack.outer.is_some(), stack.tags > 0);
     }
+}
+
+/// CS-1: what is found is inside the frame and last, and what is read of it is what is written.
+pub(super) fn csig(input: &[u8]) {
+    let tpids = Tpids::default();
+    let Ok(found) = csig::walk(input, tpids) else {
+        return;
+    };
+    let stack = found.stack;
+    assert!(stack.payload_at <= input.len());
+    let Some((form, at)) = found.csig else {
+        let plain = vlan::walk(input).expect("it was walked");
+        return assert_eq!(plain, stack);
+    };
+    assert_eq!(at + form.len() + 2, stack.payload_at);
+    assert!(tpids.form(stack.ethertype).is_none() && !vlan::is_tag(stack.ethertype));
+    let mut bytes = input.to_vec();
+    let tag = Tag::read(form, &input[at..]).expect("it is inside");
+    assert!(tag.value <= form.value_max() && tag.locator <= form.locator_max());
+    tag.write(form, &mut bytes[at..]).expect("it is inside");
+    assert_eq!(bytes, input);
 }
 
 pub(super) fn mac(input: &[u8]) {

@@ -16,6 +16,9 @@ common::drop_reasons! {
     UnknownVlan => "unknown_vlan",
     /// The EtherType is neither IPv4 nor IPv6.
     UnknownEtherType => "unknown_ether_type",
+    /// The frame ends in its CSIG tag, or that is not the last tag: another one, of CSIG or of a
+    /// VLAN, is behind it.
+    BadCsig => "bad_csig",
     /// A MAC control frame is cut, or a PFC frame is shorter than its eight times (IEEE 802.3 annex
     /// 31).
     ControlLength => "control_length",
@@ -105,6 +108,8 @@ common::drop_reasons! {
 impl From<wire::Error> for DropReason {
     fn from(error: wire::Error) -> Self {
         match error {
+            wire::Error::Truncated { header: "csig", .. }
+            | wire::Error::Field { header: "csig", .. } => Self::BadCsig,
             wire::Error::Truncated { .. } => Self::Truncated,
             wire::Error::Checksum { .. } => Self::BadChecksum,
             _ => Self::Malformed,

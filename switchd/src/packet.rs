@@ -3,6 +3,8 @@
 use crate::id::{PortId, TraceId};
 use crate::limits::CELL;
 use crate::tables::interfaces::InterfaceId;
+use common::time::Time;
+use common::wire::csig::Form;
 use common::xdp::frame::Frame;
 use common::xdp::queue::LINE_OVERHEAD;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -40,6 +42,8 @@ pub struct Packet {
     pub edits: Edits,
     /// Which traced packet it is, if it is one.
     pub trace: TraceId,
+    /// When the batch was taken from the device that it arrived in.
+    pub received: Time,
 }
 
 /// A set of changes.
@@ -56,11 +60,47 @@ impl Edits {
     /// Its link header is that of the next link already, and its TTL has been seen to: it was
     /// bridged.
     pub const ADDRESSED: Self = Self(8);
+    /// It has a compact CSIG tag.
+    pub const COMPACT: Self = Self(16);
+    /// It has an expanded CSIG tag.
+    pub const EXPANDED: Self = Self(32);
+    /// Its CSIG tag came from a port that is not trusted.
+    pub const UNTRUSTED: Self = Self(64);
+    /// It has a CSIG tag. Which way it takes does not depend on that.
+    const TAGGED: u8 = Self::COMPACT.0 | Self::EXPANDED.0;
 
     /// Whether nothing is to be changed beside what every packet of its kind has.
     #[inline]
     pub const fn is_empty(self) -> bool {
-        self.0 & !Self::ADDRESSED.0 == 0
+        const OF_ITS_KIND: u8 = Edits::ADDRESSED.0 | Edits::TAGGED | Edits::UNTRUSTED.0;
+        self.0 & !OF_ITS_KIND == 0
+    }
+
+    /// Those of a packet that arrived with a CSIG tag of this form, at a port that is trusted or
+    /// not.
+    #[inline]
+    pub const fn of_tag(form: Form, is_trusted: bool) -> Self {
+        let form = match form {
+            Form::Compact => Self::COMPACT,
+            Form::Expanded => Self::EXPANDED,
+        };
+        let trust = if is_trusted { 0 } else { Self::UNTRUSTED.0 };
+        Self(form.0 | trust)
+    }
+
+    /// Whether it has a CSIG tag.
+    #[inline]
+    pub const fn has_tag(self) -> bool {
+        self.0 & Self::TAGGED != 0
+    }
+
+    /// Bytes of its CSIG tag; 0 if it has none.
+    #[inline]
+    pub const fn tag_len(self) -> u16 {
+        // 4 of the one bit, 8 of the other.
+        const _: () = assert!(Edits::COMPACT.0 >> 2 == 4 && Edits::EXPANDED.0 >> 2 == 8);
+        const _: () = assert!(Form::Compact.len() == 4 && Form::Expanded.len() == 8);
+        ((self.0 & Self::TAGGED) >> 2) as u16
     }
 
     /// Whether all of `other` are in it.
@@ -93,6 +133,7 @@ impl Packet {
             ecn: 0,
             edits: Edits::default(),
             trace: TraceId::NONE,
+            received: Time::ZERO,
         }
     }
 }
@@ -134,6 +175,8 @@ pub struct Parsed {
     /// The interface that it arrived by, if that is not the port itself. Then the frame in its
     /// buffer has lost the tag, and may have lost its MAC addresses.
     pub interface: InterfaceId,
+    /// What is to be seen to because of its link header: its CSIG tag.
+    pub edits: Edits,
     /// Bytes of the IP packet.
     pub ip_len: u16,
     /// Destination address; an IPv4 address fills the first four bytes.

@@ -186,6 +186,7 @@ fn vacant() -> PortEntry {
         icmp_v6: None,
         burst: 0,
         validation: SourceValidation::Off,
+        csig: None,
     }
 }
 

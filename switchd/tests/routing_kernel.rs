@@ -49,6 +49,7 @@ fn routing() -> Routing {
         icmp_v6: None,
         burst: 125_000,
         validation: SourceValidation::Off,
+        csig: None,
     };
     let program = Program::new(
         vec![port],

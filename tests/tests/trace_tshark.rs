@@ -32,6 +32,7 @@ fn entry(name: &str) -> PortEntry {
         icmp_v6: None,
         burst: 0,
         validation: SourceValidation::Off,
+        csig: None,
     }
 }
 

@@ -126,6 +126,7 @@ impl SwitchSettings {
             mode: ModeChoice::Best,
             uplink,
             source_validation: defaults.source_validation,
+            csig: None,
         };
         let speed = plan.links[link].speed;
         (
@@ -206,6 +207,7 @@ impl Switch {
                 icmp_v4: None,
                 icmp_v6: None,
                 validation: SourceValidation::Off,
+                csig: it.csig,
             }
         });
         let config = settings.config();

@@ -4,6 +4,7 @@ use crate::everything::TRAFFIC_CLASS;
 use crate::measure::{busy_time, nanos_each};
 use crate::routes;
 use common::time::Time;
+use common::wire::csig::{Form, Signal, Tag, Tpids};
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::vlan::TAG_LEN;
 use common::wire::{Mac, ethernet, udp};
@@ -73,6 +74,8 @@ pub(super) enum Links {
     Bridged,
     /// Between the stations of a VLAN of a bridge: of two ports with a tag, of the others without.
     Joined,
+    /// As [`Self::Plain`], each with a CSIG tag that any port replaces.
+    Signed,
     /// As [`Self::Plain`], in several chunks.
     Jumbo,
 }
@@ -82,7 +85,7 @@ impl Links {
     pub(super) fn has_tag(self, port: u16) -> bool {
         match self {
             Self::Plain | Self::Bridged | Self::Jumbo => false,
-            Self::Tagged => true,
+            Self::Tagged | Self::Signed => true,
             Self::Svi | Self::Joined => port % 2 == 1,
         }
     }
@@ -282,8 +285,14 @@ fn link_header(port: u16, links: Links, destination: Destination) -> [u8; LEN] {
     }
     let mut tagged = [0; LEN];
     tagged[..12].copy_from_slice(&plain[..12]);
-    tagged[12..14].copy_from_slice(&ethernet::ethertype::VLAN.to_be_bytes());
-    tagged[14..16].copy_from_slice(&VLAN.to_be_bytes());
+    let (tpid, control) = if links == Links::Signed {
+        let tag = Tag::neutral(Form::Compact, Signal::AvailableShare, 0);
+        (Tpids::default().compact, tag.compact())
+    } else {
+        (ethernet::ethertype::VLAN, VLAN.to_be_bytes())
+    };
+    tagged[12..14].copy_from_slice(&tpid.to_be_bytes());
+    tagged[14..16].copy_from_slice(&control);
     tagged[16..].copy_from_slice(&plain[12..LEN - TAG_LEN]);
     tagged
 }

@@ -17,13 +17,13 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use switchd::config::PortFacts;
+use switchd::config::{Csig, PortFacts};
 use switchd::drop::DropReason;
 use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::{GroupId, NextHopId, PortId};
 use switchd::limits::BATCH;
-use switchd::stats::{PortStats, WorkerStats};
+use switchd::stats::{PortStats, Signed, WorkerStats};
 use switchd::tables::bridge::{BridgePort, Bridging, Fdb, Station, StationUse};
 use switchd::tables::buckets::{Buckets, Member};
 use switchd::tables::interfaces::{Interface, Interfaces, LinkHeader, PortInterfaces, tag_key};
@@ -107,6 +107,10 @@ fn everything_on() -> Policy {
 
 fn tables(duties: Duties) -> Tables {
     let is_jumbo = duties.links == Links::Jumbo;
+    let csig = Csig {
+        enabled: duties.links == Links::Signed,
+        ..Csig::default()
+    };
     let ports = (0..PORTS).map(|port| PortEntry {
         name: format!("p{port}"),
         ifindex: u32::from(port),
@@ -120,6 +124,7 @@ fn tables(duties: Duties) -> Tables {
         // What all ports receive in a turn may have to leave by one.
         burst: if is_jumbo { 8 << 20 } else { 125_000 },
         validation: SourceValidation::Off,
+        csig: csig.of_port(""),
     });
     let policy = Arc::new(policy(duties));
     let mut tables = Tables::new(ports.collect(), Hashing::default(), policy);
@@ -357,10 +362,14 @@ impl Switch {
         }
         let all = self.received();
         let (bridged, by_interface) = match self.duties.links {
-            Links::Plain | Links::Jumbo => (0, 0),
+            Links::Plain | Links::Jumbo | Links::Signed => (0, 0),
             Links::Tagged | Links::Svi => (0, all),
             Links::Bridged | Links::Joined => (all, 0),
         };
+        let signed = self.sum(|port| port.csig.signed[Signed::Updated as usize].get());
+        if self.duties.links == Links::Signed && signed < all / 2 {
+            return Err(format!("of {all} tags only {signed} were updated"));
+        }
         let found = (
             self.sum(|port| port.bridged_packets.get()),
             self.sum(|port| port.interface_packets.get()),

@@ -7,6 +7,9 @@
 // Punted packets are for other machines too, but only the kernel can do with them what its tables
 // say. They are counted by reason, and what exceeds the limit of the port is dropped and counted.
 //
+// CSIG tags are looked through. What goes to the kernel loses them: it knows no such protocol, and
+// what it floods or forwards could bring them to where none are to be.
+//
 // At a port of a bridge the daemon gets the frames between stations that the bridge knows. The
 // kernel gets the rest, within limits of their own: it floods and learns.
 
@@ -76,6 +79,8 @@
 #define NEIGHBOUR_SOLICITATION 135 // RFC 4861 section 4.3
 #define PORT_ROCE 4791 // RoCEv2, IBTA annex A17
 #define TAGS_MAX 2
+#define COMPACT_LEN 4  // of CSIG tags, TPID included
+#define EXPANDED_LEN 8
 #define OPTION_WORDS_MAX 10 // RFC 791 section 3.1
 
 struct port {
@@ -88,7 +93,8 @@ struct port {
     __u8 unused;
     __u64 patience; // nanoseconds without a heartbeat, 0: for ever
     __u32 number;   // the place in steer_bridge_ports
-    __u32 unused2;
+    __be16 csig_compact; // TPIDs of CSIG tags, or 0
+    __be16 csig_expanded;
 };
 
 // A limit of punted packets: a token bucket, kept as the time at which it is full.
@@ -491,6 +497,13 @@ static __always_inline int is_tag(__be16 type) {
     return type == bpf_htons(ETHERTYPE_VLAN) || type == bpf_htons(ETHERTYPE_SERVICE_VLAN);
 }
 
+// Bytes of the CSIG tag that an EtherType announces, or 0.
+static __always_inline __u32 csig_length(const struct port *port, __be16 type) {
+    if (!type)
+        return 0;
+    return type == port->csig_compact ? COMPACT_LEN : type == port->csig_expanded ? EXPANDED_LEN : 0;
+}
+
 static __always_inline struct station *station(const struct bridge_port *own, const __u8 *mac, __u32 vlan) {
     struct station_key key = {.vlan = vlan, .bridge = own->bridge};
     __builtin_memcpy(key.mac, mac, sizeof key.mac);
@@ -556,6 +569,12 @@ static __always_inline int steer_bridged(struct xdp_md *context, const struct po
             at += sizeof *tag;
         }
     }
+    __u32 csig = csig_length(port, type);
+    if (csig && at + csig <= end) {
+        // What the bridge floods is told apart by what it is.
+        at += csig;
+        type = *(__be16 *)(at - sizeof type);
+    }
     if (own->flags & BRIDGE_FILTERS) {
         if (!vlan)
             vlan = own->pvid;
@@ -600,8 +619,7 @@ static __always_inline int steer_bridged(struct xdp_md *context, const struct po
     return forward(context, port, FORWARDS_BRIDGED);
 }
 
-SEC("xdp")
-int fabric_steer(struct xdp_md *context) {
+static __always_inline int steer(struct xdp_md *context) {
     void *at = (void *)(long)context->data, *end = (void *)(long)context->data_end;
     __u32 zero = 0;
     struct port *port = bpf_map_lookup_elem(&steer_port, &zero);
@@ -642,11 +660,66 @@ int fabric_steer(struct xdp_md *context) {
         type = tag->type;
         at += sizeof *tag;
     }
+    __u32 csig = csig_length(port, type);
+    if (csig) {
+        at += csig;
+        // The daemon counts those that are no tags.
+        if (at > end)
+            return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
+        type = *(__be16 *)(at - sizeof type);
+        if (csig_length(port, type) || is_tag(type))
+            return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
+    }
     if (type == bpf_htons(ETHERTYPE_IPV4))
         return steer_ipv4(context, port, at, end, served ? 0 : vlan ? vlan : port->punt4);
     if (type == bpf_htons(ETHERTYPE_IPV6))
         return steer_ipv6(context, port, at, end, served ? 0 : vlan ? vlan : port->punt6);
     return to_kernel();
+}
+
+// Takes the CSIG tag off a frame: the words in front of it move over it.
+static __always_inline int strip_csig(struct xdp_md *context, const struct port *port) {
+    void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    __u32 words[5];
+    struct ethernet *ethernet = data;
+    // The longest: addresses and two VLAN tags, and what follows.
+    if (data + sizeof words + 2 > end)
+        return XDP_PASS;
+    __builtin_memcpy(words, data, sizeof words);
+    __be16 type = ethernet->type;
+    __u32 tags = 0;
+#pragma unroll
+    for (int number = 0; number < TAGS_MAX; number++) {
+        if (tags != number || !is_tag(type))
+            break;
+        type = ((struct tag *)(ethernet + 1) + number)->type;
+        tags++;
+    }
+    __u32 length = csig_length(port, type);
+    if (!length)
+        return XDP_PASS;
+    // A frame that ends in it is as good as lost.
+    if (bpf_xdp_adjust_head(context, length))
+        return XDP_DROP;
+    data = (void *)(long)context->data, end = (void *)(long)context->data_end;
+    if (data + sizeof words > end)
+        return XDP_PASS;
+    __builtin_memcpy(data, words, 12);
+    if (tags > 0)
+        __builtin_memcpy(data + 12, words + 3, 4);
+    if (tags > 1)
+        __builtin_memcpy(data + 16, words + 4, 4);
+    return XDP_PASS;
+}
+
+SEC("xdp")
+int fabric_steer(struct xdp_md *context) {
+    int verdict = steer(context);
+    __u32 zero = 0;
+    if (verdict != XDP_PASS)
+        return verdict;
+    struct port *port = bpf_map_lookup_elem(&steer_port, &zero);
+    return port && port->csig_compact ? strip_csig(context, port) : XDP_PASS;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -19,6 +19,8 @@
 //! knows, see [`super::BridgeMaps`]; those to the bridge are treated as above, and the kernel gets
 //! the rest.
 //!
+//! CSIG tags are looked through, and what goes to the kernel loses them.
+//!
 //! Punted packets go to the kernel as well, counted by reason, and up to a limit.
 //!
 //! A queue without a socket passes its packets to the kernel and counts them, as does one whose
@@ -34,6 +36,7 @@ use super::mode::{Hook, Mode};
 use super::netdev::Device;
 use super::punt::{Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits};
 use crate::time::Span;
+use crate::wire::csig::Tpids;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel};
 use std::ffi::CStr;
 use std::fmt;
@@ -150,6 +153,8 @@ pub struct SteerSettings {
     pub validates: bool,
     /// The number of the port if it belongs to a bridge.
     pub bridged: Option<u16>,
+    /// By what CSIG tags are known, if they are.
+    pub csig: Option<Tpids>,
 }
 
 /// What a port's program is to do from the start.
@@ -366,6 +371,10 @@ impl Steering {
         value[16..24].copy_from_slice(&self.patience.nanos().to_ne_bytes());
         let number = u32::from(settings.bridged.unwrap_or(0));
         value[24..28].copy_from_slice(&number.to_ne_bytes());
+        if let Some(tpids) = settings.csig {
+            value[28..30].copy_from_slice(&tpids.compact.to_be_bytes());
+            value[30..].copy_from_slice(&tpids.expanded.to_be_bytes());
+        }
         value
     }
 

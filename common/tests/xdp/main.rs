@@ -7,10 +7,12 @@
 //!   steering  which packets are the kernel's
 //!   punting   which are its own though they are for others
 //!   bridging  which frames of a bridge's port are the daemon's
+//!   csig      packets with congestion signals
 //!   debian    some of these by the kernel of Debian 12
 //! ```
 
 mod bridging;
+mod csig;
 mod debian;
 mod jumbo;
 mod namespace;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Two ends of a link: one sends, the other is the port that is looked at.
 pub(crate) struct Rig {
-    _namespace: Namespace,
+    pub(crate) namespace: Namespace,
     pool: FramePool,
     source: Port,
     pub(crate) port: Port,
@@ -59,7 +59,7 @@ impl Rig {
         change(&mut options);
         let port = open_port(&umem, "vb", &options).unwrap();
         Self {
-            _namespace: namespace,
+            namespace,
             pool,
             source,
             port,

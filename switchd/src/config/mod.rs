@@ -20,6 +20,7 @@
 //!   rings      the rings of a queue, as they are written
 //!   qos        [qos] as it is written
 //!   ecmp       [ecmp] as it is written, checked, and as the workers need it
+//!   csig       [csig] in the same way
 //!   schema     the other sections, and all of them together
 //!   ports      from names and patterns to the ports of this machine
 //!   policy     from [qos] to the policy, a file for each of its parts
@@ -29,6 +30,7 @@
 //!   live       where a configuration is read from, and what may change while the switch runs
 //! ```
 
+pub mod csig;
 mod derived;
 pub mod ecmp;
 mod facts;
@@ -43,6 +45,7 @@ mod schema;
 mod speed;
 mod validate;
 
+pub use csig::Csig;
 pub use derived::{DerivedValue, comments};
 pub use ecmp::Ecmp;
 pub use facts::PortFacts;

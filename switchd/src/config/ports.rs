@@ -6,12 +6,14 @@ use super::schema::{Config, PortOverride};
 use super::speed::{LinkSpeed, Speed};
 use crate::limits::{MAX_PORTS, PORT_BURST_MIN};
 use crate::tables::PortEntry;
+use crate::tables::csig::PortCsig;
 use crate::tables::validation::SourceValidation;
 use common::config::{Refusal, require};
 use common::time::Span;
 use common::units::Rate;
 use common::xdp::netdev::Device;
 use common::xdp::{Mode, ModeChoice, is_anchor, mtu_limit};
+use std::sync::Arc;
 
 /// What makes interfaces that are stacked on others, or join them, as the kernel and as their
 /// drivers call it: a pattern does not mean them.
@@ -50,6 +52,8 @@ pub struct PortSettings {
     pub uplink: bool,
     /// What is asked of the sources of its packets.
     pub source_validation: SourceValidation,
+    /// What it does with congestion signals; `None`: they are not known.
+    pub csig: Option<Arc<PortCsig>>,
 }
 
 impl PortSettings {
@@ -189,6 +193,7 @@ impl Config {
             source_validation: own
                 .and_then(|it| it.source_validation)
                 .unwrap_or(defaults.source_validation),
+            csig: self.csig.of_port(name),
         }
     }
 }
@@ -209,6 +214,7 @@ impl PortSettings {
             icmp_v6: None,
             burst: self.burst_bytes(speed),
             validation: self.source_validation,
+            csig: self.csig.clone(),
         }
     }
 }

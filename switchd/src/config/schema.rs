@@ -1,5 +1,6 @@
 //! The configuration as it is written: its sections, their keys and defaults.
 
+use super::csig::Csig;
 use super::ecmp::Ecmp;
 use super::qos::Qos;
 use super::rings::RingSize;
@@ -27,6 +28,8 @@ pub struct Config {
     pub ecmp: Ecmp,
     /// Classes, buffer, queues, marks and flow control.
     pub qos: Qos,
+    /// Congestion signals in the tags of packets.
+    pub csig: Csig,
     /// Packet memory.
     pub memory: Memory,
     /// Following the kernel.

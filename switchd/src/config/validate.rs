@@ -44,6 +44,7 @@ impl Settings for Config {
         refusals.keep(self.validate_ports());
         refusals.keep(self.validate_sizes());
         refusals.keep(self.ecmp.dlb.validate());
+        refusals.keep(self.csig.validate(|name| self.may_be_port(name)));
         refusals.keep(self.validate_qos());
         refusals.keep(self.metrics_address());
         let level = common::log::check(&self.log.level, &["common", "switchd"]);
@@ -246,12 +247,8 @@ impl Config {
         let listed = self.port.iter().map(|it| facts(&it.name, Some(it)));
         let matched = self.ports.iter().map(|it| facts(it, None));
         // What a section names is a port of its own if it can be one of those.
-        let is_port = |name: &str| {
-            let listed = self.port.iter().any(|it| overlap(name, &it.name));
-            listed || self.ports.iter().any(|it| overlap(name, it))
-        };
         let (can_be, cannot): (Vec<_>, Vec<_>) =
-            self.qos.named_ports().partition(|(_, name)| is_port(name));
+            (self.qos.named_ports()).partition(|(_, name)| self.may_be_port(name));
         let named = can_be
             .iter()
             .map(|(_, name)| facts(&(*name).to_owned(), None));
@@ -266,6 +263,12 @@ impl Config {
         // Of queues nothing is known yet.
         refusals.keep(self.fit(all, None));
         refusals.or(())
+    }
+
+    /// Whether a port can have this name or form.
+    fn may_be_port(&self, name: &str) -> bool {
+        let listed = self.port.iter().any(|it| overlap(name, &it.name));
+        listed || self.ports.iter().any(|it| overlap(name, it))
     }
 
     /// Where Prometheus may ask; `None` for nowhere.

@@ -80,6 +80,7 @@ impl State {
             }
             Topic::Config => Answer::Config(self.active.report()),
             Topic::Bridge => Answer::Bridge(self.bridge_rows()),
+            Topic::Csig => Answer::Csig(self.csig_rows(now)),
             Topic::Fdb => Answer::Fdb(self.station_rows(limit)),
             Topic::Elephants => Answer::Elephants(self.elephants(limit)),
         })

@@ -113,6 +113,7 @@ impl State {
                 forwards_v6: kernel_forwards[1],
                 validates: validation.contains(port_id(number)),
                 bridged,
+                csig: entry.csig.as_deref().map(|csig| csig.domain.tpids),
             };
             let mut fail = |error: io::Error| {
                 troubles.insert(number, error.to_string());

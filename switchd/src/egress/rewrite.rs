@@ -50,8 +50,9 @@ pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
 }
 
 /// Gives a frame whose IP header begins at `network` another link header, to the neighbour `dst`,
-/// and decrements. Nothing is moved: the EtherType stays where it is, in front of the IP header.
-/// The new place of that, or `None`, and nothing done, if there is no room for the tag.
+/// and decrements. Nothing is moved: the EtherType stays where it is, in front of the IP header,
+/// and a CSIG tag of `tag_len` bytes in front of that. The new place of the IP header, or `None`,
+/// and nothing done, if there is no room for the tag.
 ///
 /// What it does takes the same way with a tag and without, for a packet of the one kind often
 /// follows one of the other.
@@ -59,19 +60,20 @@ pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
 #[expect(clippy::inline_always, reason = "a call costs as much as what it does")]
 pub fn relink(
     frame: &mut Frame,
-    network: u16,
+    (network, tag_len): (u16, u16),
     dst: [u8; 6],
     link_header: &LinkHeader,
 ) -> Option<u16> {
     let to = select_unpredictable(link_header.has_tag(), TAGGED, UNTAGGED);
     let len = frame.bytes().len();
-    if len < usize::from(network) + v4::HEADER_LEN || !frame.replace_front(network, to) {
+    if len < usize::from(network) + v4::HEADER_LEN || !frame.replace_front(network - tag_len, to) {
         return None;
     }
     let bytes = frame.bytes_mut();
-    decrement(bytes.get_mut(usize::from(to)..)?);
+    let network = to + tag_len;
+    decrement(bytes.get_mut(usize::from(network)..)?);
     link_header.write(bytes.first_chunk_mut()?, dst);
-    Some(to)
+    Some(network)
 }
 
 /// Does what the stages before wanted to be changed.
@@ -175,7 +177,7 @@ mod tests {
                 let mut pool = FramePool::new(Region::heap(1, 256, 4));
                 let mut taken = pool.take_filled(&frame(had, &ip)).expect("a free frame");
                 let network = u16::try_from(14 + had.len()).unwrap();
-                let to = relink(&mut taken, network, dst, &LinkHeader::new(src, tag));
+                let to = relink(&mut taken, (network, 0), dst, &LinkHeader::new(src, tag));
                 assert_eq!(to.map(usize::from), Some(14 + bytes.len()));
                 let rest = frame(bytes, &less);
                 let expected = [&dst[..], &src, &rest[12..]].concat();
@@ -186,7 +188,7 @@ mod tests {
         let mut pool = FramePool::new(Region::heap(1, 256, 3));
         let mut taken = pool.take_filled(&ip).expect("a free frame");
         let tagged = LinkHeader::new(src, Some((0x8100, 5)));
-        assert_eq!(relink(&mut taken, 14, dst, &tagged), None);
+        assert_eq!(relink(&mut taken, (14, 0), dst, &tagged), None);
         assert_eq!(taken.bytes(), ip, "no room, and nothing done");
         pool.give(taken);
     }

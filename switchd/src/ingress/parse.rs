@@ -4,10 +4,11 @@
 //! program that lags behind, or a frame made to confuse, may bring anything: everything is checked.
 
 use crate::drop::DropReason;
-use crate::packet::{NO_PCP, Parsed, Version};
+use crate::packet::{Edits, NO_PCP, Parsed, Version};
+use crate::tables::csig::Reading;
 use common::wire::ethernet::{self, ethertype};
 use common::wire::ip::{protocol, v4, v6};
-use common::wire::{self, vlan};
+use common::wire::{self, csig, vlan};
 use std::net::Ipv4Addr;
 
 /// Why a frame is not forwarded.
@@ -31,7 +32,16 @@ impl From<wire::Error> for ParseException {
     }
 }
 
-/// Reads a frame that arrived at a port with the MAC address `own`.
+/// The port that a frame arrived at, for its parser.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// Its MAC address.
+    pub own: [u8; 6],
+    /// How CSIG tags are read there.
+    pub csig: Option<Reading>,
+}
+
+/// Reads a frame that arrived at a port with the MAC address `own`, where no CSIG tags are known.
 ///
 /// # Errors
 /// Why the packet is not to be forwarded.
@@ -41,7 +51,8 @@ impl From<wire::Error> for ParseException {
     reason = "what is parsed goes from registers to its lane; through a result in memory it costs a stalled copy"
 )]
 pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
-    parse_partial(frame, frame.len(), own, |_| false)
+    let port = Arrived { own, csig: None };
+    parse_partial(frame, frame.len(), port, |_| false)
 }
 
 /// The same for a frame of `len` bytes that begins with `frame`: the rest lies elsewhere. `doubt`
@@ -54,16 +65,17 @@ pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
 pub fn parse_partial(
     frame: &[u8],
     len: usize,
-    own: [u8; 6],
+    port: Arrived,
     doubt: impl Fn(Option<Ipv4Addr>) -> bool,
 ) -> Result<Parsed, ParseException> {
     let header = match untagged(frame) {
-        Some((to, kind)) if to == own => Header {
+        Some((to, kind)) if to == port.own => Header {
             ethertype: kind,
             payload_at: ethernet::HEADER_LEN,
             pcp: NO_PCP,
+            edits: Edits::default(),
         },
-        _ => parse_header(frame, own)?,
+        _ => parse_header(frame, port)?,
     };
     parse_payload(frame, len, header, doubt)
 }
@@ -77,6 +89,8 @@ struct Header {
     payload_at: usize,
     /// Priority code point of its first tag, or [`NO_PCP`].
     pcp: u8,
+    /// Its CSIG tag.
+    edits: Edits,
 }
 
 /// Destination and EtherType of a frame without tags that has an IP packet.
@@ -90,14 +104,27 @@ fn untagged(frame: &[u8]) -> Option<([u8; 6], u16)> {
     is_ip.then_some((*header.first_chunk()?, kind))
 }
 
-/// Reads the link header of any frame that arrived at a port with the MAC address `own`.
+/// The tags of a frame, and what follows from that of CSIG.
+#[inline]
+fn tags(frame: &[u8], csig: Option<Reading>) -> Result<(vlan::Stack, Edits), wire::Error> {
+    let Some(reading) = csig else {
+        return Ok((vlan::walk(frame)?, Edits::default()));
+    };
+    let tagged = csig::walk(frame, reading.tpids)?;
+    let edits = tagged.csig.map_or(Edits::default(), |(form, _)| {
+        Edits::of_tag(form, reading.is_trusted)
+    });
+    Ok((tagged.stack, edits))
+}
+
+/// Reads the link header of any frame that arrived at a port.
 #[inline(never)]
-fn parse_header(frame: &[u8], own: [u8; 6]) -> Result<Header, ParseException> {
-    let stack = vlan::walk(frame)?;
+fn parse_header(frame: &[u8], port: Arrived) -> Result<Header, ParseException> {
+    let (stack, edits) = tags(frame, port.csig)?;
     if stack.ethertype == ethertype::MAC_CONTROL {
         return Err(ParseException::Control);
     }
-    if frame[..6] != own {
+    if frame[..6] != port.own {
         let multicast = frame[0] & 1 != 0;
         return Err(ParseException::Lost(if multicast {
             DropReason::Multicast
@@ -116,6 +143,7 @@ fn parse_header(frame: &[u8], own: [u8; 6]) -> Result<Header, ParseException> {
         ethertype: stack.ethertype,
         payload_at: stack.payload_at,
         pcp: stack.outer.map_or(NO_PCP, |tag| tag.pcp()),
+        edits,
     })
 }
 
@@ -135,6 +163,7 @@ pub fn parse_addressed(
         ethertype: kind,
         payload_at: ethernet::HEADER_LEN,
         pcp,
+        edits: Edits::default(),
     };
     Some(parse_payload(frame, len, header, doubt))
 }
@@ -148,28 +177,35 @@ fn parse_payload(
     header: Header,
     doubt: impl Fn(Option<Ipv4Addr>) -> bool,
 ) -> Result<Parsed, ParseException> {
-    let (at, pcp) = (header.payload_at, header.pcp);
+    let at = header.payload_at;
     let ip = &frame[at..];
     let network = u16::try_from(at).map_err(|_| DropReason::Malformed)?;
     match header.ethertype {
-        ethertype::IPV4 => Ok(parse_v4(ip, len - at, (network, pcp), doubt)?),
-        ethertype::IPV6 => Ok(parse_v6(ip, len - at, (network, pcp), doubt)?),
+        ethertype::IPV4 => Ok(parse_v4(ip, len - at, (network, header), doubt)?),
+        ethertype::IPV6 => Ok(parse_v6(ip, len - at, (network, header), doubt)?),
         _ => Err(DropReason::UnknownEtherType.into()),
     }
 }
 
 /// Reads a frame of `len` bytes that begins with `frame`, for any destination; `None` if it would
 /// not be forwarded anyway.
-pub fn parse_any(frame: &[u8], len: usize) -> Option<Parsed> {
+pub fn parse_any(frame: &[u8], len: usize, csig: Option<Reading>) -> Option<Parsed> {
     let own = frame.first_chunk().copied().unwrap_or_default();
-    parse_partial(frame, len, own, |_| false).ok()
+    parse_partial(frame, len, Arrived { own, csig }, |_| false).ok()
 }
 
 /// Reads of a frame that is bridged what its class and its flow follow from. A bridge judges no
 /// packet: what is no IP packet, or none that makes sense, has no DSCP and no flow, and nothing in
-/// it is ever changed. The frame has `len` bytes and begins with `frame`.
+/// it is ever changed but a CSIG tag. The frame has `len` bytes and begins with `frame`.
+///
+/// # Errors
+/// [`DropReason::BadCsig`]: it must not bring a tag to where tags are not believed.
 #[inline]
-pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
+pub fn parse_bridged(
+    frame: &[u8],
+    len: usize,
+    csig: Option<Reading>,
+) -> Result<Parsed, DropReason> {
     let opaque = Parsed {
         version: Version::V4,
         protocol: 0,
@@ -184,16 +220,23 @@ pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
         may_fragment: false,
         in_doubt: false,
         interface: 0,
+        edits: Edits::default(),
         dst: [0; 16],
     };
-    let Ok(stack) = vlan::walk(frame) else {
-        return opaque;
+    let (stack, edits) = match tags(frame, csig).map_err(DropReason::from) {
+        Ok(tags) => tags,
+        Err(DropReason::BadCsig) => return Err(DropReason::BadCsig),
+        Err(_) => return Ok(opaque),
     };
     let pcp = stack.outer.map_or(NO_PCP, |tag| tag.pcp());
-    let opaque = Parsed { pcp, ..opaque };
+    let opaque = Parsed {
+        pcp,
+        edits,
+        ..opaque
+    };
     let (ip, ip_len) = (&frame[stack.payload_at..], len - stack.payload_at);
     let Ok(network) = u16::try_from(stack.payload_at) else {
-        return opaque;
+        return Ok(opaque);
     };
     let class = match stack.ethertype {
         ethertype::IPV4 => v4::Packet::new_partial(ip, ip_len).ok().map(|packet| {
@@ -221,9 +264,9 @@ pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
         _ => None,
     };
     let Some((version, ttl, class, (protocol, at, is_fragment))) = class else {
-        return opaque;
+        return Ok(opaque);
     };
-    Parsed {
+    Ok(Parsed {
         version,
         protocol,
         ttl,
@@ -233,7 +276,7 @@ pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
         transport: u16::try_from(at).map_or(0, |at| if at == 0 { 0 } else { network + at }),
         is_fragment,
         ..opaque
-    }
+    })
 }
 
 #[inline(always)]
@@ -241,7 +284,7 @@ pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
 fn parse_v4(
     ip: &[u8],
     len: usize,
-    (network, pcp): (u16, u8),
+    (network, header): (u16, Header),
     doubt: impl Fn(Option<Ipv4Addr>) -> bool,
 ) -> Result<Parsed, DropReason> {
     let packet = v4::Packet::new_partial(ip, len)?;
@@ -256,8 +299,8 @@ fn parse_v4(
     if dst.is_multicast() || dst.is_broadcast() {
         return Err(DropReason::Multicast);
     }
-    let header = u16::try_from(packet.header_len()).map_err(|_| DropReason::Malformed)?;
-    if usize::from(header) != v4::HEADER_LEN && packet.has_options() {
+    let header_len = u16::try_from(packet.header_len()).map_err(|_| DropReason::Malformed)?;
+    if usize::from(header_len) != v4::HEADER_LEN && packet.has_options() {
         return Err(DropReason::Options);
     }
     let mut address = [0; 16];
@@ -268,10 +311,10 @@ fn parse_v4(
         ttl: packet.ttl(),
         dscp: packet.traffic_class() >> 2,
         ecn: packet.traffic_class() & 3,
-        pcp,
+        pcp: header.pcp,
         network,
         transport: if packet.fragment_offset() == 0 {
-            network + header
+            network + header_len
         } else {
             0
         },
@@ -279,6 +322,7 @@ fn parse_v4(
         may_fragment: !packet.dont_fragment(),
         in_doubt: doubt(Some(src)),
         interface: 0,
+        edits: header.edits,
         ip_len: u16::try_from(packet.total_len()).map_err(|_| DropReason::Malformed)?,
         dst: address,
     })
@@ -298,7 +342,7 @@ fn is_no_host(source: Ipv4Addr) -> bool {
 fn parse_v6(
     ip: &[u8],
     len: usize,
-    (network, pcp): (u16, u8),
+    (network, header): (u16, Header),
     doubt: impl Fn(Option<Ipv4Addr>) -> bool,
 ) -> Result<Parsed, DropReason> {
     let packet = v6::Packet::new_partial(ip, len)?;
@@ -326,13 +370,14 @@ fn parse_v6(
         ttl: packet.hop_limit(),
         dscp: packet.traffic_class() >> 2,
         ecn: packet.traffic_class() & 3,
-        pcp,
+        pcp: header.pcp,
         network,
         transport: transport.map_or(0, |at| network + at),
         is_fragment: upper.is_some_and(|upper| upper.fragment.is_some()),
         may_fragment: false,
         in_doubt: doubt(None),
         interface: 0,
+        edits: header.edits,
         ip_len: u16::try_from(v6::HEADER_LEN + packet.payload_len())
             .map_err(|_| DropReason::Malformed)?,
         dst: dst.octets(),

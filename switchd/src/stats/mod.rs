@@ -1,12 +1,15 @@
 //! What a worker counts. The worker alone writes; control may read at any time.
 
+mod csig;
 mod flows;
+pub mod load;
 mod on_demand;
 
 use crate::drop::DropReason;
 use crate::limits::{CLASSES, PRIORITIES};
 use common::sync::counter::Counter;
 use common::time::{Span, Time};
+pub use csig::{CsigStats, Signed};
 pub use flows::{ElephantRow, FlowletRow, FlowletStats};
 use on_demand::OnDemand;
 use std::sync::Arc;
@@ -172,6 +175,8 @@ pub struct PortStats {
     pub fragments: Counter,
     /// ICMP messages that the rate limit or a lack of frames suppressed.
     pub icmp_suppressed: Counter,
+    /// Congestion signals of packets that leave by it.
+    pub csig: CsigStats,
     /// Packets that were received here and lost, by reason. Those that were on their way to the
     /// device when a port went down are counted at the port that they were to leave by.
     pub drops: [Counter; DropReason::COUNT],
@@ -253,6 +258,7 @@ impl Default for PortStats {
             fragmented: Counter::new(),
             fragments: Counter::new(),
             icmp_suppressed: Counter::new(),
+            csig: CsigStats::default(),
             drops: [const { Counter::new() }; DropReason::COUNT],
             queues: Default::default(),
         }
@@ -283,7 +289,8 @@ impl PortStats {
         let all = packets
             .into_iter()
             .chain(&self.link_pauses)
-            .chain(&self.drops);
+            .chain(&self.drops)
+            .chain(self.csig.all());
         for counter in all.chain(pauses).chain(queues) {
             counter.set(0);
         }

@@ -11,6 +11,7 @@
 
 pub mod bridge;
 pub mod buckets;
+pub mod csig;
 pub mod dlb;
 pub mod elephants;
 pub mod errors;
@@ -30,6 +31,7 @@ use bridge::Bridging;
 use buckets::Buckets;
 use common::units::Rate;
 use common::xdp::PuntReason;
+use csig::{PortCsig, Reading};
 use dlb::DlbPolicy;
 use errors::Errors;
 use interfaces::{Interfaces, LinkHeader};
@@ -69,6 +71,8 @@ pub struct PortEntry {
     pub burst: u32,
     /// What is asked of the sources of its packets, beside the kernel's settings.
     pub validation: SourceValidation,
+    /// What it does with congestion signals; `None`: it knows no tags of them.
+    pub csig: Option<Arc<PortCsig>>,
 }
 
 /// The speeds of a port: see [`PortEntry`].
@@ -295,6 +299,13 @@ impl Tables {
     #[inline]
     pub fn port(&self, id: PortId) -> Option<&PortEntry> {
         self.ports.get(id.index())
+    }
+
+    /// How CSIG tags are read at a port; `None`: they are not known there.
+    #[inline]
+    pub fn csig_reading(&self, id: PortId) -> Option<Reading> {
+        let csig = self.port(id)?.csig.as_deref();
+        csig.map(PortCsig::reading)
     }
 
     /// The next hop, if it exists.

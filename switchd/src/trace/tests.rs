@@ -77,7 +77,7 @@ fn offer(tracer: &mut Tracer, now: u64, frame: &[u8]) -> TraceId {
 }
 
 fn parse_any(frame: &[u8]) -> Option<Parsed> {
-    parse::parse_any(frame, frame.len())
+    parse::parse_any(frame, frame.len(), None)
 }
 
 fn short(frame: &[u8]) -> u16 {
@@ -113,6 +113,7 @@ fn entry(name: &str) -> PortEntry {
         icmp_v6: None,
         burst: 0,
         validation: SourceValidation::Off,
+        csig: None,
     }
 }
 

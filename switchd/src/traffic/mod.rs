@@ -28,6 +28,7 @@
 //!   store        [7] [8]    the memory in which queued packets lie
 //!   scheduler    [8]        which queue is served next
 //!   shaper       [8]        when a queue or a port may send
+//!   signals      [8]        the load of a port, for the congestion signals in CSIG tags
 //!   device_limit [8]        how much may lie in the device of a port
 //!   flow_control [8]        pauses of a port in both directions: obeys its peer's, sends its own
 //!   pfc_tx       [8]        pausing the peer (obeying its pauses: common::flow_control::pfc_rx)
@@ -47,6 +48,7 @@ pub mod ports;
 mod queue;
 pub mod scheduler;
 pub mod shaper;
+pub mod signals;
 pub mod store;
 pub mod trim;
 pub mod watchdog;

@@ -37,6 +37,9 @@ impl<Q: QueueIo> Worker<Q> {
             return Err(packet);
         };
         address(&mut packet, past.own);
+        if packet.edits.has_tag() {
+            self.sign_bypassing(&mut packet, now);
+        }
         self.ports.stage(packet, past);
         Ok(())
     }

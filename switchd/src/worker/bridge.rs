@@ -51,9 +51,10 @@ impl<Q: QueueIo> Worker<Q> {
     /// Sends a frame on its way between two stations.
     #[inline]
     fn send_bridged(&mut self, mut frame: Frame, bridged: Bridged, ingress: PortId, now: Time) {
+        let csig = self.tables.csig_reading(ingress);
         let trace = if self.probe.is_on() {
             let maps = &self.tables.traffic.classify;
-            trace::bridged(&mut self.probe, maps, (ingress, &frame), &bridged)
+            trace::bridged(&mut self.probe, (maps, csig), (ingress, &frame), &bridged)
         } else {
             TraceId::NONE
         };
@@ -64,7 +65,16 @@ impl<Q: QueueIo> Worker<Q> {
             };
             return self.drop_packet(frame, lost, DropReason::FrameTooLong);
         }
-        let mut parsed = parse_bridged(frame.bytes(), frame.len());
+        let mut parsed = match parse_bridged(frame.bytes(), frame.len(), csig) {
+            Ok(parsed) => parsed,
+            Err(reason) => {
+                let lost = Lost {
+                    trace,
+                    ..Lost::from(ingress)
+                };
+                return self.drop_packet(frame, lost, reason);
+            }
+        };
         parsed.pcp = bridged.pcp;
         if let Some(port) = self.stats.ports.get(ingress.index()) {
             port.bridged_packets.add(1);

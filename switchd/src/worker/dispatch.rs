@@ -143,6 +143,7 @@ impl<Q: QueueIo> Worker<Q> {
             mut edits,
         } = output;
         let Origin { ingress, trace, .. } = origin;
+        edits.add(parsed.edits);
         let traffic = &self.tables.traffic;
         let Classified {
             class,
@@ -176,7 +177,7 @@ impl<Q: QueueIo> Worker<Q> {
         };
         let mut network = parsed.network;
         if let Some(link_header) = &link_header {
-            match relink(&mut frame, network, mac, link_header) {
+            match relink(&mut frame, (network, edits.tag_len()), mac, link_header) {
                 Some(moved) => network = moved,
                 None => return self.drop_packet(frame, origin, DropReason::FrameTooLong),
             }
@@ -198,6 +199,7 @@ impl<Q: QueueIo> Worker<Q> {
             ecn: parsed.ecn,
             edits,
             trace,
+            received: origin.since,
         };
         if let Err(packet) = self.bypass(packet, origin.now) {
             self.charge(packet);

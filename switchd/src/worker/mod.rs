@@ -20,6 +20,7 @@
 //!   dispatch       classify, or wait, or drop and answer
 //!   errors         what the senders of packets are told
 //!   admit          bypass, or charge, cross, queue
+//!   csig           the tags of packets that leave, and the load of ports
 //!   transmit       queues ─▶ rewrite ─▶ devices
 //!   flow_control   pauses, and the watchdogs
 //!   rings          between the workers
@@ -35,6 +36,7 @@ mod admit;
 mod bridge;
 pub mod builder;
 mod control_link;
+mod csig;
 mod dispatch;
 mod errors;
 pub mod events;
@@ -411,7 +413,8 @@ impl<Q: QueueIo> Worker<Q> {
         }
         if self.probe.is_on() {
             let maps = &self.tables.traffic.classify;
-            trace::loss(&mut self.probe, maps, &frame, lost, reason);
+            let csig = self.tables.csig_reading(lost.ingress);
+            trace::loss(&mut self.probe, (maps, csig), &frame, lost, reason);
         }
         self.devices.pool.give(frame);
     }

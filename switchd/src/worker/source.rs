@@ -5,8 +5,9 @@ use super::Worker;
 use crate::drop::DropReason;
 use crate::forward::choice::Choice;
 use crate::id::{GroupId, PortId};
-use crate::ingress::parse::{ParseException, parse_partial};
+use crate::ingress::parse::{Arrived, ParseException, parse_partial};
 use crate::packet::{Parsed, Version};
+use crate::tables::csig::PortCsig;
 use crate::tables::sources::{PortRules, ReversePath, Sources};
 use crate::tables::{Group, Tables};
 use common::wire::ip::{v4, v6};
@@ -31,8 +32,8 @@ fn source_v6(frame: &Frame, parsed: &Parsed) -> Option<Ipv6Addr> {
 /// How the packets of a port enter, found out once for many of them.
 #[derive(Clone, Copy)]
 pub(super) struct Entrance {
-    /// The address of the port, if it takes packets.
-    mac: Option<[u8; 6]>,
+    /// The port, if it takes packets.
+    port: Option<Arrived>,
     /// All sources of IPv4, and all of IPv6, are in doubt.
     doubts_v4: bool,
     doubts_v6: bool,
@@ -44,7 +45,10 @@ impl Entrance {
     pub(super) fn of(tables: &Tables, port: PortId) -> Self {
         let entry = tables.port(port).filter(|entry| entry.up);
         Self {
-            mac: entry.map(|entry| entry.mac),
+            port: entry.map(|entry| Arrived {
+                own: entry.mac,
+                csig: entry.csig.as_deref().map(PortCsig::reading),
+            }),
             doubts_v4: tables.sources.doubt_v4(port),
             doubts_v6: tables.sources.doubt_v6(port),
         }
@@ -58,8 +62,8 @@ impl Entrance {
         frame: &Frame,
         doubt: impl Fn(Option<Ipv4Addr>) -> bool,
     ) -> Result<Parsed, ParseException> {
-        match self.mac {
-            Some(own) => parse_partial(frame.bytes(), frame.len(), own, doubt),
+        match self.port {
+            Some(port) => parse_partial(frame.bytes(), frame.len(), port, doubt),
             None => Err(ParseException::Lost(DropReason::IngressDown)),
         }
     }

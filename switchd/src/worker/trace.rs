@@ -17,6 +17,7 @@ use crate::id::{PortId, TraceId};
 use crate::ingress::classify::{by_priority, priority};
 use crate::ingress::parse::{parse_any, parse_bridged};
 use crate::packet::{NO_PCP, Parsed};
+use crate::tables::csig::Reading;
 use crate::tables::dlb::Mode;
 use crate::tables::policy::Classify;
 use crate::tables::{Group, Tables};
@@ -79,13 +80,17 @@ pub(super) fn batch(probe: &mut Probe, routing: Routing<'_>, batch: &mut Batch) 
 #[cold]
 pub(super) fn bridged(
     probe: &mut Probe,
-    maps: &Classify,
+    (maps, csig): (&Classify, Option<Reading>),
     (ingress, frame): (PortId, &Frame),
     bridged: &Bridged,
 ) -> TraceId {
+    let Ok(parsed) = parse_bridged(frame.bytes(), frame.len(), csig) else {
+        // It is lost in a moment.
+        return TraceId::NONE;
+    };
     let parsed = Parsed {
         pcp: bridged.pcp,
-        ..parse_bridged(frame.bytes(), frame.len())
+        ..parsed
     };
     let priority = priority(maps, &parsed);
     let arrival = Arrival {
@@ -158,12 +163,12 @@ pub(super) fn route(
 #[cold]
 pub(super) fn loss(
     probe: &mut Probe,
-    maps: &Classify,
+    (maps, csig): (&Classify, Option<Reading>),
     frame: &Frame,
     lost: Lost,
     reason: DropReason,
 ) {
-    let parsed = parse_any(frame.bytes(), frame.len());
+    let parsed = parse_any(frame.bytes(), frame.len(), csig);
     let priority = parsed.map(|parsed| priority(maps, &parsed));
     probe.lost(lost, reason, frame, parsed.as_ref(), priority);
 }

@@ -1,6 +1,7 @@
 //! From the queues of the worker's own egress ports to their devices: \[8\], \[9\] and \[10\].
 
 use super::Worker;
+use super::csig::{exit, measure, sign_and_count};
 use crate::drop::DropReason;
 use crate::egress::rewrite::rewrite;
 use crate::limits::BATCH;
@@ -67,6 +68,9 @@ impl<Q: QueueIo> Worker<Q> {
             rings,
             ..
         } = self;
+        let port = ports.at_mut(place);
+        let (number, stamp) = (port.port, measure(port, stats, now));
+        let exit = stamp.and_then(|stamp| exit(tables, number, stamp));
         let policy = &tables.traffic;
         let release = |it: Charged| {
             let change = ledger.release(policy, it.ingress, it.group, it.cells);
@@ -79,6 +83,11 @@ impl<Q: QueueIo> Worker<Q> {
                 stats.ports[packet.egress.index()].trimmed_sent.add(1);
             }
             rewrite(&mut packet, own);
+            if packet.edits.has_tag()
+                && let Some(exit) = exit
+            {
+                sign_and_count(&mut packet, exit, stats, now);
+            }
             if packet.trace.is_some() {
                 probe.sent(policy, &packet);
             }

@@ -5,6 +5,7 @@ use super::traffic::{audit, is_empty, variant};
 use common::sync::snapshot::Publisher;
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::csig::Tpids;
 use common::wire::ethernet;
 use common::wire::pause::Control;
 use common::xdp::PuntReason;
@@ -13,12 +14,16 @@ use common::xdp::sim::SimQueue;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use switchd::config::Csig;
+use switchd::config::csig::Port as CsigPort;
 use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::{GroupId, NextHopId, PortId};
-use switchd::ingress::parse::{ParseException, parse as parse_frame};
+use switchd::ingress::parse::{Arrived, ParseException, parse_partial};
+use switchd::packet::Parsed;
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::buckets::{Buckets, Member};
+use switchd::tables::csig::{Mode, Reading};
 use switchd::tables::validation::SourceValidation;
 use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
@@ -47,6 +52,10 @@ const SOURCE_PORT: [usize; 2] = [34, 54];
 pub(super) fn parse(input: &[u8]) {
     let own = input.first_chunk().copied().unwrap_or(MAC);
     if let Ok(parsed) = parse_frame(input, own) {
+        assert!(
+            usize::from(parsed.network)
+                >= ethernet::HEADER_LEN + usize::from(parsed.edits.tag_len())
+        );
         let (network, transport) = (usize::from(parsed.network), usize::from(parsed.transport));
         assert!(network + usize::from(parsed.ip_len) <= input.len());
         assert!(transport == 0 || (network < transport && transport <= input.len()));
@@ -90,9 +99,39 @@ struct Switch {
     offered: u64,
 }
 
+/// Congestion signals: each port does something else with them.
+fn csig() -> Csig {
+    let port = |name: &str, mode, trusted| CsigPort {
+        ports: vec![name.to_owned()],
+        mode: Some(mode),
+        trusted: Some(trusted),
+        ..CsigPort::default()
+    };
+    Csig {
+        enabled: true,
+        port: vec![
+            port("p1", Mode::PassThrough, true),
+            port("p2", Mode::Update, false),
+            port("p3", Mode::Strip, true),
+        ],
+        ..Csig::default()
+    }
+}
+
+/// Reads a frame at a port with this address where tags are known.
+fn parse_frame(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
+    let csig = Some(Reading {
+        tpids: Tpids::default(),
+        is_trusted: true,
+    });
+    parse_partial(frame, frame.len(), Arrived { own, csig }, |_| false)
+}
+
 fn entry(number: u16) -> PortEntry {
+    let name = format!("p{number}");
     PortEntry {
-        name: format!("p{number}"),
+        csig: csig().of_port(&name),
+        name,
         ifindex: 100 + u32::from(number),
         mac: MAC,
         up: true,

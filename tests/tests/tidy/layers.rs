@@ -60,6 +60,7 @@ const TRAFFIC: &[Floor] = &[
         "pfc_tx",
         "scheduler",
         "shaper",
+        "signals",
         "store",
         "trim",
         "watchdog",

@@ -204,6 +204,8 @@ enum What {
     /// Stations that these bridges know, as `bridge fdb` has them, and who forwards to them
     #[command(aliases = ["stations", "station"])]
     Fdb(Rows),
+    /// What ports have available, as they write it in CSIG tags, and what became of tags
+    Csig,
     /// The last events
     #[command(alias = "event")]
     Events {
@@ -284,6 +286,7 @@ impl What {
             Self::Elephants => (Topic::Elephants, None, None),
             Self::Config => (Topic::Config, None, None),
             Self::Bridge => (Topic::Bridge, None, None),
+            Self::Csig => (Topic::Csig, None, None),
             Self::Fdb(rows) => (Topic::Fdb, None, Some(rows.limit)),
         };
         let names = match self {

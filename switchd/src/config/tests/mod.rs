@@ -1,3 +1,4 @@
+mod csig;
 mod lateness;
 mod limits;
 mod pauses;
@@ -57,6 +58,14 @@ fn the_shipped_file_lists_every_key_with_its_default() {
         mode: Mode::Off,
     });
     let name = vec!["eth1".to_owned()];
+    expected.csig.port.push(crate::config::csig::Port {
+        ports: name.clone(),
+        signals: vec![crate::config::csig::SignalName::Delay],
+        mode: Some(crate::tables::csig::Mode::Update),
+        locator: Some(1),
+        expanded_locator: Some(1),
+        trusted: Some(true),
+    });
     qos.group.push(qos::Group {
         ports: name.clone(),
         groups: vec![3],

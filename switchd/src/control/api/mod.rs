@@ -2,11 +2,13 @@
 //! end of the stream.
 
 mod bridge;
+mod csig;
 mod traffic;
 
 pub use crate::config::{Change, DerivedValue};
 pub use crate::trace::{Shown, Totals};
 pub use bridge::{BridgeRow, StationRow};
+pub use csig::CsigRow;
 pub use traffic::{
     Amount, BufferReport, Event, EventKind, HeadroomRow, PfcPort, PfcPriority, PfcReport,
     PortUsageRow, PriorityGroupRow, RegionRow, Severity, WatchdogRow,
@@ -175,6 +177,8 @@ pub enum Topic {
     Bridge,
     /// Stations of these bridges.
     Fdb,
+    /// Ports that know congestion signals.
+    Csig,
 }
 
 /// The answer.
@@ -214,6 +218,7 @@ pub enum Answer {
     Config(ConfigReport),
     Bridge(Vec<BridgeRow>),
     Fdb(Vec<StationRow>),
+    Csig(Vec<CsigRow>),
     Trace(TraceReport),
     Done,
 }

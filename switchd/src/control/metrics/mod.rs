@@ -1,6 +1,7 @@
 //! Metrics for Prometheus. Bounded: labels are ports, queues, priorities, reasons and
 //! workers.
 
+mod csig;
 mod traffic;
 
 use super::slots::Slot;

@@ -207,6 +207,7 @@ impl State {
         self.scrape_queues(families, now);
         self.scrape_pauses(families, now);
         self.scrape_trims(families);
+        self.scrape_csig(families, now);
     }
 
     fn scrape_buffer(&self, families: &mut Families) {

@@ -84,6 +84,7 @@ impl Bench {
             icmp_v6: None,
             burst: 10_000,
             validation: SourceValidation::Off,
+            csig: None,
         });
         let compiled = config.qos.compile(&facts).unwrap();
         let settings = Settings {

@@ -1,6 +1,7 @@
 //! What operators are shown: the rows of each topic.
 
 mod bridge;
+mod csig;
 mod punted;
 mod routes;
 mod traffic;

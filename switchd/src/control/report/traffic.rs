@@ -361,6 +361,7 @@ mod tests {
             icmp_v6: None,
             burst: 0,
             validation: SourceValidation::Off,
+            csig: None,
         };
         assert_eq!(capability(&entry, None).0, "unavailable");
         entry.link = Some(common::units::Rate::from_gbps(10));

@@ -26,6 +26,7 @@ fn entry(number: u16) -> PortEntry {
         icmp_v6: None,
         burst: 125_000,
         validation: SourceValidation::Off,
+        csig: None,
     }
 }
 

@@ -186,6 +186,7 @@ mod tests {
             icmp_v6: None,
             burst: 0,
             validation: SourceValidation::Off,
+            csig: None,
         };
         let policy = Arc::new(Policy::plain(1, 4096));
         let mut tables = Tables::new(vec![port], Hashing::default(), policy);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::ingress::parse::parse;
+use crate::packet::Edits;
 use crate::trace::tests::{PORTS, TAG, roce, tagged};
 use proptest::prelude::*;
 
@@ -247,6 +248,7 @@ proptest! {
             may_fragment: false,
             in_doubt: false,
             interface: 0,
+            edits: Edits::default(),
             ip_len: 0,
             dst: [0; 16],
         };

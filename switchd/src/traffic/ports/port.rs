@@ -11,6 +11,7 @@ use crate::traffic::buffer::Ledger;
 use crate::traffic::device_limit::DeviceLimit;
 use crate::traffic::flow_control::Pauses;
 use crate::traffic::shaper::Shaper;
+use crate::traffic::signals::PortSignals;
 use crate::traffic::watchdog::{Steps, Watchdog};
 use crate::traffic::{EgressPort, PacketStore};
 use common::sync::words::{prefetch, prefetch_all};
@@ -35,6 +36,8 @@ pub struct OwnedPort {
     /// Pauses from its peer, and those for it.
     pub pauses: Pauses,
     pub(super) watchdog: Watchdog,
+    /// Its load, for congestion signals, if they are known here.
+    pub signals: Option<PortSignals>,
     /// Packets on their way to the device: those that bypass the queues, then those that were
     /// dequeued.
     pub staged: Vec<Frame>,
@@ -58,6 +61,7 @@ impl OwnedPort {
             manager: EgressPort::new(port, &tables.traffic, Shaper::new(None, 0), seed),
             pauses: Pauses::default(),
             watchdog: Watchdog::new(None, Time::ZERO),
+            signals: None,
             staged: Vec::with_capacity(BATCH),
             device: DeviceLimit::new(None, 0),
             room: 0,
@@ -76,6 +80,12 @@ impl OwnedPort {
         self.mac = entry.mac;
         self.up = entry.up && self.attached;
         self.device.configure(entry.speed, entry.burst);
+        let capacity = entry.speed.or(entry.link);
+        match (&entry.csig, &mut self.signals) {
+            (Some(csig), Some(signals)) => signals.configure(csig, capacity),
+            (Some(csig), signals) => *signals = Some(PortSignals::new(csig, capacity)),
+            (None, signals) => *signals = None,
+        }
         let shaper = Shaper::new(entry.speed, entry.burst);
         self.manager.configure(&tables.traffic, shaper);
         self.pauses

@@ -3,6 +3,7 @@
 mod bridge;
 mod bypass;
 mod control;
+mod csig;
 mod jumbo;
 mod kernel;
 mod operation;
@@ -75,6 +76,7 @@ fn port_entry(port: usize) -> PortEntry {
         icmp_v6: Some(Ipv6Addr::new(0xfd00, u16::from(n), 0, 0, 0, 0, 0, 254)),
         burst: 125_000,
         validation: SourceValidation::Off,
+        csig: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Answers as text: a table for each topic, or JSON.
 
 mod bridge;
+mod csig;
 mod grid;
 mod traffic;
 
@@ -36,6 +37,7 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Elephants(rows) => serde_json::to_string_pretty(rows),
         Answer::Config(config) => serde_json::to_string_pretty(config),
         Answer::Bridge(rows) => serde_json::to_string_pretty(rows),
+        Answer::Csig(rows) => serde_json::to_string_pretty(rows),
         Answer::Fdb(rows) => serde_json::to_string_pretty(rows),
         Answer::Trace(traced) => serde_json::to_string_pretty(traced),
         Answer::Done => serde_json::to_string_pretty(&serde_json::json!({ "done": true })),
@@ -183,6 +185,7 @@ fn table(answer: &Answer, all: bool) -> String {
         Answer::Reloaded(rows) => (CHANGE_COLUMNS, rows.iter().map(change_row).collect()),
         Answer::Elephants(rows) => (ELEPHANT_COLUMNS, rows.iter().map(elephant_row).collect()),
         Answer::Bridge(rows) => bridge::ports(rows),
+        Answer::Csig(rows) => csig::ports(rows),
         Answer::Fdb(rows) => bridge::stations(rows),
         Answer::Status(_)
         | Answer::Done

@@ -45,6 +45,7 @@ fn port(name: &str, ifindex: u32) -> PortEntry {
         icmp_v6: None,
         burst: 125_000,
         validation: SourceValidation::Off,
+        csig: None,
     }
 }
 

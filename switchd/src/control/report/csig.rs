@@ -1,0 +1,77 @@
+//! Congestion signals: what ports have available now, and what became of tags.
+
+use crate::control::api::CsigRow;
+use crate::control::state::State;
+use crate::drop::DropReason;
+use crate::stats::Signed;
+use crate::stats::load::available;
+use crate::tables::PortEntry;
+use crate::tables::csig::{PortCsig, Rule};
+use common::time::Time;
+use common::units::Rate;
+use common::wire::csig::{Form, Signal};
+use common::xdp::queue::LINE_OVERHEAD;
+use std::collections::BTreeMap;
+
+/// A signal as it is configured and shown.
+const fn name(signal: Signal) -> &'static str {
+    match signal {
+        Signal::AvailableBandwidth => "bandwidth",
+        Signal::AvailableShare => "share",
+        Signal::Delay => "delay",
+    }
+}
+
+fn by_signal<T>(csig: &PortCsig, of: impl Fn(&Rule) -> T) -> BTreeMap<String, T> {
+    let pairs = Signal::ALL.map(|signal| (name(signal).to_owned(), of(csig.rule(signal))));
+    pairs.into()
+}
+
+impl State {
+    /// The ports that know congestion signals.
+    pub(in crate::control) fn csig_rows(&self, now: Time) -> Vec<CsigRow> {
+        let row = |(number, entry): (usize, &PortEntry)| {
+            let csig = entry.csig.as_deref()?;
+            Some(self.csig_row(number, entry, csig, now))
+        };
+        self.known_ports().filter_map(row).collect()
+    }
+
+    fn csig_row(&self, number: usize, entry: &PortEntry, csig: &PortCsig, now: Time) -> CsigRow {
+        let capacity = entry.speed.or(entry.link);
+        let found = capacity.map(|capacity| available(capacity, self.used(number, csig, now)));
+        #[expect(clippy::cast_precision_loss, reason = "a percentage to be read")]
+        let percent = found.map(|(_, share)| share as f64 / 1e4);
+        let tags = Signed::ALL.map(|signed| {
+            let count = self.port_sum(number, |it| it.csig.signed[signed as usize].get());
+            (signed.name().to_owned(), count)
+        });
+        CsigRow {
+            port: entry.name.clone(),
+            capacity: capacity.map(Rate::bps),
+            available: found.map(|(bits, _)| bits),
+            available_percent: percent,
+            modes: by_signal(csig, |rule| rule.mode.name().to_owned()),
+            locators: by_signal(csig, |rule| rule.locator(Form::Compact)),
+            expanded_locators: by_signal(csig, |rule| rule.locator(Form::Expanded)),
+            trusted: csig.is_trusted,
+            tags: tags.into(),
+            bad: self.port_sum(number, |it| it.dropped(DropReason::BadCsig)),
+        }
+    }
+
+    /// Bits a second that a port sends now: its worker measures them when it sends, this goes on
+    /// from there.
+    fn used(&self, number: usize, csig: &PortCsig, now: Time) -> u64 {
+        let (how, window) = (csig.domain.estimator, csig.domain.window);
+        let workers = self.workers.iter().map(|it| &it.stats.ports[number]);
+        // Only the worker that owns the port measures.
+        let measured = workers.max_by_key(|stats| stats.csig.load().since);
+        measured.map_or(0, |stats| {
+            let sent = stats.tx_bytes.get() + LINE_OVERHEAD * stats.tx_packets.get();
+            let mut load = stats.csig.load();
+            load.advance(how, window, now, sent);
+            load.rate(how, window)
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! What a worker counts and measures for congestion signals.
+
+use super::load::Load;
+use common::sync::counter::Counter;
+use common::time::Time;
+
+/// What became of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signed {
+    /// It has the value and the locator of this port.
+    Updated,
+    /// It stayed as it was: the bottleneck is elsewhere, or nobody is to change it.
+    Kept,
+    /// It stayed as it was: its signal is a reserved one.
+    Reserved,
+    /// It was taken off: that is the mode of the port.
+    Stripped,
+    /// It was taken off: it came from a port that is not trusted.
+    Untrusted,
+    /// It was taken off: the link does not carry the packet with it.
+    TooLong,
+}
+
+impl Signed {
+    /// All of them, in order.
+    pub const ALL: [Self; 6] = [
+        Self::Updated,
+        Self::Kept,
+        Self::Reserved,
+        Self::Stripped,
+        Self::Untrusted,
+        Self::TooLong,
+    ];
+
+    /// As it is shown.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Updated => "updated",
+            Self::Kept => "kept",
+            Self::Reserved => "reserved",
+            Self::Stripped => "stripped",
+            Self::Untrusted => "untrusted",
+            Self::TooLong => "too-long",
+        }
+    }
+}
+
+/// Of one egress port.
+#[derive(Debug, Default)]
+pub struct CsigStats {
+    /// Packets with tags that left, by what became of the tag: in the order of [`Signed::ALL`].
+    pub signed: [Counter; Signed::ALL.len()],
+    /// The load that was measured last: when, in nanoseconds of the worker's clock; bytes sent
+    /// until then; and its level, as the bits of a floating point number.
+    load: [Counter; 3],
+}
+
+impl CsigStats {
+    /// Tells what was measured. The worker calls it.
+    #[inline]
+    pub fn show(&self, load: Load) {
+        let [since, sent, level] = &self.load;
+        since.set(load.since.nanos());
+        sent.set(load.sent);
+        level.set(load.level.to_bits());
+    }
+
+    /// What was measured last. While the worker tells the next one, parts of both may be read.
+    pub fn load(&self) -> Load {
+        let [since, sent, level] = &self.load;
+        Load {
+            since: Time::from_nanos(since.get()),
+            sent: sent.get(),
+            level: f64::from_bits(level.get()),
+        }
+    }
+
+    /// All counters.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Counter> {
+        self.signed.iter().chain(&self.load)
+    }
+}

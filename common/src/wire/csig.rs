@@ -89,6 +89,7 @@ impl Form {
 
     /// Bytes of the tag, TPID included.
     #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub const fn len(self) -> usize {
         match self {
             Self::Compact => 4,

@@ -58,6 +58,15 @@ f.reorder = ProtoField.bool("mpeh.flags.r", "Reordering seen", 8, nil, 0x01)
 f.loss = ProtoField.bool("mpeh.flags.l", "Loss suspected", 8, nil, 0x02)
 f.flowlet = ProtoField.uint16("mpeh.flowlet", "Flowlet sequence", base.DEC)
 f.tag = ProtoField.uint16("mpeh.tag", "Scheduling tag", base.DEC)
+f.clock = ProtoField.uint16("mpeh.tag.clock", "Sender's clock (4.096 us)", base.DEC, nil, 0xff80)
+f.movable = ProtoField.bool("mpeh.tag.movable", "Switches may choose its way", 16, nil, 0x0040)
+f.priority = ProtoField.uint16("mpeh.tag.priority", "Priority", base.DEC,
+    { [0] = "normal", [1] = "low", [2] = "high" }, 0x0030)
+f.pattern = ProtoField.uint16("mpeh.tag.pattern", "Pattern", base.DEC,
+    { [0] = "not told", [1] = "pairs", [2] = "many to one", [3] = "all to all" }, 0x000c)
+f.block_class = ProtoField.uint16("mpeh.tag.blocks", "Blocks", base.DEC,
+    { [0] = "not told", [1] = "to 16 KiB", [2] = "to 1 MiB", [3] = "longer" }, 0x0003)
+f.delay = ProtoField.uint16("mpeh.tag.delay", "One-way delay (32 ns)", base.DEC)
 f.reserved = ProtoField.uint16("mpeh.reserved", "Reserved", base.HEX)
 f.length = ProtoField.uint8("mpeh.ext.length", "Extension length (words)", base.DEC)
 f.blocks = ProtoField.uint8("mpeh.ext.blocks", "Blocks", base.HEX)
@@ -353,7 +362,14 @@ local function multipath(bytes, pinfo, root)
         tree:add_proto_expert_info(wrong, "Flags that have no meaning are set")
     end
     tree:add(f.flowlet, range(2, 2))
-    tree:add(f.tag, range(4, 2))
+    local tag = tree:add(f.tag, range(4, 2))
+    if operation == ACKNOWLEDGE then
+        tag:add(f.delay, range(4, 2))
+    else
+        for _, field in ipairs({ f.clock, f.movable, f.priority, f.pattern, f.block_class }) do
+            tag:add(field, range(4, 2))
+        end
+    end
     tree:add(f.reserved, range(6, 2))
     if range(6, 2):uint() ~= 0 then
         tree:add_proto_expert_info(wrong, "The reserved bytes are not zero")

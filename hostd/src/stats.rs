@@ -2,7 +2,7 @@
 
 use crate::limits;
 use crate::pauses::PauseCounters;
-use crate::verbs::{Access, DropCounters, MultipathConfig, PathStanding, PortSet, State};
+use crate::verbs::{Access, DropCounters, MultipathConfig, PathStanding, PortSet, State, Traffic};
 use common::histogram::Histogram;
 use common::time::Span;
 use std::net::IpAddr;
@@ -256,6 +256,8 @@ pub struct QueuePairStatistics {
     pub local: Option<IpAddr>,
     /// What both sides agreed on, with all changes since; `None`: plain RoCEv2.
     pub agreed: Option<MultipathConfig>,
+    /// What its application tells of its traffic.
+    pub traffic: Traffic,
     /// Bytes of payload in a full packet.
     pub path_mtu: u16,
     /// The ports that its packets may leave through.

@@ -137,8 +137,9 @@ fn wireshark_reads_what_we_send() {
     );
 }
 
-/// HT-11: Wireshark with `etc/wireshark/mpeh.lua` shows the MPEH and its extension field by field,
-/// of packets that have one and of no others, and finds fault with what is not as it should be.
+/// HT-11, HT-46: Wireshark with `etc/wireshark/mpeh.lua` shows the MPEH, its Scheduling Tag and its
+/// extension field by field, of packets that have one and of no others, and finds fault with what
+/// is not as it should be.
 #[test]
 fn the_script_for_wireshark_shows_the_mpeh() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/mpeh.lua");
@@ -152,6 +153,12 @@ fn the_script_for_wireshark_shows_the_mpeh() {
         "mpeh.ext.blocks",
         "mpeh.ext.cookie",
         "mpeh.sack.trigger",
+        "mpeh.tag.clock",
+        "mpeh.tag.movable",
+        "mpeh.tag.priority",
+        "mpeh.tag.pattern",
+        "mpeh.tag.blocks",
+        "mpeh.tag.delay",
     ];
     let mut samples = samples();
     samples.retain(|sample| !sample.name.contains("about"));
@@ -174,6 +181,12 @@ fn the_script_for_wireshark_shows_the_mpeh() {
         let expected = ["3", "1", "1029", "1543", "2", "0", &cookie];
         assert_eq!(values[1..8], expected, "{}", sample.name);
         let acknowledges = sample.name.contains("(Acknowledge)");
+        let tag = if acknowledges {
+            ["", "", "", "", "", "1543"]
+        } else {
+            ["12", "0", "0", "1", "3", ""]
+        };
+        assert_eq!(values[9..], tag, "{}", sample.name);
         let trigger = if acknowledges { "9991768" } else { "" };
         assert_eq!(values[8], trigger, "{}", sample.name);
     }

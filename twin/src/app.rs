@@ -7,10 +7,10 @@ use super::flow::FlowId;
 use super::memory::{Expected, Ledger, Memory};
 use crossbeam_channel::{Receiver, Sender};
 use hostd::edge::command::{
-    Answer, Command, ControlHandle, NewQueuePair, Notice, SessionCommand, SessionId,
+    Answer, Command, ControlHandle, NewQueuePair, Notice, PathsCommand, SessionCommand, SessionId,
 };
 use hostd::edge::completion::Wake;
-use hostd::verbs::{EngineError, MultipathChange, PortId, Route};
+use hostd::verbs::{EngineError, MultipathChange, PortId, Route, Traffic};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Local, Opcode,
@@ -310,6 +310,20 @@ impl<const BYTES: bool> App<BYTES> {
     pub fn change(&self, qpn: u32, change: MultipathChange) {
         let (answer, _) = oneshot::channel();
         self.tell(Command::ChangeMultipath(qpn, change, answer));
+    }
+
+    /// Tells the daemon that the next flow of a connection has so many bytes.
+    pub fn describe(&self, connection: ConnectionId, bytes: u64) {
+        let end = &self.ends[self.by_connection[&connection]];
+        let traffic = Traffic {
+            block: u32::try_from(bytes).unwrap_or(u32::MAX),
+            ..Traffic::default()
+        };
+        drop(
+            self.ask(|answer| {
+                SessionCommand::Paths(end.qp, PathsCommand::Describe(traffic, answer))
+            }),
+        );
     }
 
     /// Sends `bytes` as messages of at most `message` bytes.

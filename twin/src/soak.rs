@@ -158,6 +158,7 @@ pub fn scenario(seed: u64) -> Scenario {
         },
         host: host(&mut dice, links, poll),
         single_path: Vec::new(),
+        describes: false,
         verb: dice.pick(&[Verb::Write, Verb::Send]),
         message: dice.pick(&[100, 4096, 65_536, 1 << 20]),
         sources,

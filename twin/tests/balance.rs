@@ -276,7 +276,7 @@ fn sprayed(mode: &str, more: &str, roce: Option<Roce>) -> Paths {
     paths
 }
 
-/// SW-5: flows that their host sprays go where the hash says in every mode, whatever they are
+/// SW-5, SW-6: flows that their host sprays go where the hash says in every mode, whatever they are
 /// recognised by; others do not.
 #[test]
 fn flows_that_hosts_spray_keep_their_paths() {
@@ -285,6 +285,7 @@ fn flows_that_hosts_spray_keep_their_paths() {
     });
     for (roce, more) in [
         (mpeh, ""),
+        (mpeh, "multipath_hints = true"),
         (None, "host_sprayed_dscp = [8, 16, 24, 32, 40, 48, 56]"),
         (None, "host_sprayed_udp_port = 5001"),
     ] {

@@ -5,6 +5,7 @@
 //!   socket    accepts, checks credentials
 //!   session   requests, replies          ──▶    sessions, rings, registered memory
 //!   port      what is told of the port
+//!   paths     hints about traffic, and changes of sub-paths
 //!   ledger    quotas
 //!   closer    threads that close what applications own
 //!             events to the application  ◀──
@@ -16,6 +17,7 @@
 
 pub mod closer;
 pub mod ledger;
+mod paths;
 pub mod permissions;
 mod port;
 pub mod refusal;

@@ -218,11 +218,12 @@ impl Session {
             Request::ChoosePartition { qp, index } => self.choose_partition(qp, index).await,
             Request::Port(request) => port::answer(self.routes.port(), request, &self.watches)
                 .map(|reply| (reply, Vec::new())),
+            Request::Paths { qp, request } => self.paths(qp, request).await,
             Request::Destroy { kind, handle } => self.destroy(kind, handle).await,
         }
     }
 
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         command: impl FnOnce(Answer<T>) -> SessionCommand,
     ) -> Result<T, Refusal> {

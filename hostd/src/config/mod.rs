@@ -129,6 +129,15 @@ pub struct Transport {
     pub trimmed_dscps: Vec<u8>,
     /// DSCP of data packets.
     pub data_dscp: u8,
+    /// The same of low priority, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub low_dscp: Option<u8>,
+    /// The same of high priority, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub high_dscp: Option<u8>,
+    /// The same of data packets that are sent again, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retransmit_dscp: Option<u8>,
     /// DSCP of acknowledgements and of connection set-up.
     pub control_dscp: u8,
     /// Shortest retransmission time-out in microseconds.
@@ -278,6 +287,9 @@ impl Default for Transport {
                 .filter(|dscp| engine.trimmed >> dscp & 1 == 1)
                 .collect(),
             data_dscp: engine.data_class >> 2,
+            low_dscp: None,
+            high_dscp: None,
+            retransmit_dscp: None,
             control_dscp: engine.control_class >> 2,
             rto_min_us: engine.rto_min.nanos() / 1_000,
             rto_initial_us: engine.rto_initial.nanos() / 1_000,
@@ -432,6 +444,9 @@ impl Config {
                 .fold(0, |mask, dscp| mask | 1 << (dscp & 63)),
             reorder_frames: self.frames.reorder,
             data_class: transport.data_dscp << 2 | ECT_0,
+            low_class: transport.low_dscp.unwrap_or(transport.data_dscp) << 2 | ECT_0,
+            high_class: transport.high_dscp.unwrap_or(transport.data_dscp) << 2 | ECT_0,
+            again_class: transport.retransmit_dscp.map(|dscp| dscp << 2 | ECT_0),
             control_class: transport.control_dscp << 2,
             // Validated when it was read.
             flow_control: self.flow_control.rules().unwrap_or_default(),
@@ -489,6 +504,13 @@ impl Transport {
         check("base_rtt_us", self.base_rtt_us, 0, TIME_MAX);
         check("cnp_interval_us", self.cnp_interval_us, 1, 100_000);
         check("data_dscp", self.data_dscp.into(), 0, 63);
+        for (name, dscp) in [
+            ("low_dscp", self.low_dscp),
+            ("high_dscp", self.high_dscp),
+            ("retransmit_dscp", self.retransmit_dscp),
+        ] {
+            check(name, dscp.unwrap_or_default().into(), 0, 63);
+        }
         for (index, &dscp) in self.trimmed_dscps.iter().enumerate() {
             check(&format!("trimmed_dscps[{index}]"), dscp.into(), 0, 63);
         }

@@ -1,7 +1,7 @@
 //! Attributes that change while a queue pair sends, and the draining of its send queue.
 
 use super::{QueuePair, ack_timeout};
-use crate::verbs::{Attributes, State};
+use crate::verbs::{Attributes, EngineConfig, State, Traffic};
 
 impl QueuePair {
     /// Takes attributes over that were checked against the change of state.
@@ -38,6 +38,16 @@ impl QueuePair {
     /// The attributes as they stand.
     pub(crate) fn attributes(&self) -> Attributes {
         self.attributes
+    }
+
+    /// The application tells of its traffic (HT-46): packets that leave from now on have the class
+    /// of its priority, tell their peer and the switches, and blocks take paths of their own.
+    pub(crate) fn describe(&mut self, traffic: Traffic, config: &EngineConfig) {
+        self.traffic = traffic;
+        let Some(peer) = &mut self.peer else { return };
+        peer.traffic = traffic;
+        peer.steering.describe(&traffic, peer.path_mtu);
+        peer.ways.set_class(config.class_of(traffic.priority));
     }
 
     /// No other message begins from now on; `tell`: the end of those that have begun is an event.

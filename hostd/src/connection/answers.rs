@@ -66,6 +66,7 @@ impl QueuePair {
                 boundary: choice.path.boundary,
                 switched: choice.path.switched,
                 probe: false,
+                hint: peer.hint(),
             }),
         };
         let flow = frame::on_path(

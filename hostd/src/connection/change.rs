@@ -10,18 +10,23 @@ use super::{Peer, QueuePair};
 use crate::frame::{self, timestamp};
 use crate::limits;
 use crate::verbs::{
-    ChangeRefused, DropReason, Granularity, MultipathChange, MultipathState, PortSet, Psn, State,
+    ChangeRefused, ChangeStanding, DropReason, Granularity, MultipathChange, MultipathState,
+    PortSet, Psn, State,
 };
 use common::time::{Span, Time};
 use common::wire::roce::{Bth, Change, Flow, Headers, Mpeh, NewTerms, Opcode, Operation, Reth};
 use common::xdp::frame::{Frame, FramePool};
 
 impl QueuePair {
-    /// Asks the peer for a change. What concerns this side alone is done at once.
+    /// Asks the peer for a change, and names it. What concerns this side alone is done at once, and
+    /// has no name.
     ///
     /// # Errors
     /// Why it is refused; nothing has changed.
-    pub(crate) fn change(&mut self, change: &MultipathChange) -> Result<(), ChangeRefused> {
+    pub(crate) fn change(
+        &mut self,
+        change: &MultipathChange,
+    ) -> Result<Option<u16>, ChangeRefused> {
         let connected = matches!(self.state, State::ReadyToSend | State::SendQueueDrained);
         let next = self.next_psn();
         let Some(peer) = self.peer.as_mut().filter(|_| connected && !self.draining) else {
@@ -40,7 +45,7 @@ impl QueuePair {
         };
         if terms == NewTerms::default() {
             peer.steering.weigh(&change.weights, next);
-            return Ok(());
+            return Ok(None);
         }
         if !agreed.changes {
             return Err(ChangeRefused::PeerTooOld);
@@ -48,9 +53,15 @@ impl QueuePair {
         if peer.terms.is_pending() {
             return Err(ChangeRefused::Pending);
         }
-        peer.terms.ask(terms, change.weights.clone());
+        let name = peer.terms.ask(terms, change.weights.clone());
         self.counters.changes_asked += 1;
-        Ok(())
+        Ok(Some(name))
+    }
+
+    /// What became of the change with this name; `None` without multipath.
+    pub(crate) fn change_standing(&self, change: u16) -> Option<ChangeStanding> {
+        let peer = self.peer.as_ref().filter(|peer| peer.agreed.is_some())?;
+        Some(peer.terms.standing(change))
     }
 
     /// What the sides agreed on, as it stands; `None` without multipath.

@@ -51,10 +51,10 @@ use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, Trans
 use crate::verbs::{
     Access, Attributes, Completion, Cookies, DropReason, EngineConfig, EngineError,
     MultipathConfig, PortId, PortSet, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route,
-    State, Status, Transition,
+    State, Status, Traffic, Transition,
 };
 use common::time::{Span, Time};
-use common::wire::roce::{Extension, Headers};
+use common::wire::roce::{Extension, Headers, Hint};
 use pulse::Pulse;
 use requester::Requester;
 use responder::Responder;
@@ -76,6 +76,8 @@ pub(crate) struct QueuePair {
     attributes: Attributes,
     /// The application is to be told when the send queue is drained.
     tell_drained: bool,
+    /// What the application tells of its traffic.
+    traffic: Traffic,
     requester: Requester,
     responder: Responder,
     /// From RTR on.
@@ -124,11 +126,20 @@ struct Peer {
     cookies: Cookies,
     steering: Steering,
     terms: Terms,
+    /// What the application tells of its traffic.
+    traffic: Traffic,
     /// Where packets go, once there is a route.
     ways: Ways,
 }
 
 impl Peer {
+    /// What data packets to it tell of their traffic; nothing without multipath.
+    fn hint(&self) -> Hint {
+        self.agreed.map_or_else(Hint::default, |agreed| {
+            self.traffic.hint(agreed.granularity)
+        })
+    }
+
     /// The extension header of packets to it.
     fn extension(&self) -> Option<Extension> {
         self.agreed.map(|_| Extension::new(self.cookies.peer))
@@ -164,6 +175,7 @@ impl QueuePair {
             access: Access::NONE,
             attributes: Attributes::default(),
             tell_drained: false,
+            traffic: Traffic::default(),
             requester: Requester::new(request.max_send_wr),
             responder: Responder::new(request.max_recv_wr),
             peer: None,
@@ -288,7 +300,9 @@ impl QueuePair {
             steering: Steering::new(agreed.as_ref(), &plan, config),
             terms: Terms::new(most, first, config.rto_initial),
             ways: Ways::default(),
+            traffic: Traffic::default(),
         });
+        self.describe(self.traffic, config);
         self.requester.queue.set_mtu(attributes.path_mtu);
     }
 
@@ -338,7 +352,8 @@ impl QueuePair {
             return;
         };
         let source = *self.source.get_or_insert(first.source);
-        peer.ways = Ways::new(routes, working, [source, peer.address], config);
+        let class = config.class_of(peer.traffic.priority);
+        peer.ways = Ways::new(routes, working, [source, peer.address], (class, config));
         if !peer.ways.is_empty() {
             peer.steering.set_speed(peer.ways.speed());
             peer.steering.set_ways(&peer.ways);
@@ -452,6 +467,7 @@ impl QueuePair {
             remote: peer.map(|peer| peer.address),
             local: self.source,
             agreed: peer.and_then(|peer| peer.agreed),
+            traffic: self.traffic,
             path_mtu: peer.map_or(0, |peer| peer.path_mtu),
             ports: peer.map_or(PortSet::NONE, |peer| peer.ways.usable()),
             paths: peer.map_or(0, |peer| peer.steering.paths()),

@@ -16,15 +16,15 @@
 use super::lanes::Lanes;
 use super::ways::Ways;
 use crate::congestion::{Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow, Nscc, Swift};
-use crate::path::{self, Entropy, LostPacket, PathSet};
+use crate::path::{self, Blocks, Entropy, LostPacket, PathSet};
 use crate::stats::PathStatistics;
 use crate::verbs::{
     Congestion, CongestionScope, EngineConfig, Feedback, Granularity, MultipathConfig, PacketFate,
-    PortId, PortSet, Psn,
+    PortId, PortSet, Psn, Traffic,
 };
 use common::time::{Span, Time};
 use common::units::Rate;
-use common::wire::roce::PathIds;
+use common::wire::roce::{PathIds, TrafficPattern};
 
 /// Port and path of one packet.
 #[derive(Clone, Copy, Debug)]
@@ -307,6 +307,14 @@ impl Steering {
         };
         self.lanes.resize(lanes);
         self.lanes.use_paths(&self.paths.carrying());
+    }
+
+    /// The application tells of its traffic, which leaves in packets of `mtu` bytes.
+    pub(super) fn describe(&mut self, traffic: &Traffic, mtu: u16) {
+        let packets = traffic.block.div_ceil(u32::from(mtu.max(1)));
+        // All paths to a receiver that many send to end at the same congested hop.
+        let settled = traffic.pattern == TrafficPattern::ManyToOne;
+        self.paths.describe(Blocks { packets, settled });
     }
 
     /// All packets before `unacknowledged` were acknowledged.

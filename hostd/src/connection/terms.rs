@@ -12,7 +12,7 @@
 //! larger cookie goes first: it answers the other one with Later. An answer that was lost does not
 //! disturb the order, because who asks says which change of the other side it made last.
 
-use crate::verbs::DropReason;
+use crate::verbs::{ChangeStanding, DropReason};
 use common::time::{Span, Time};
 use common::wire::roce::{Change, ChangeOutcome, NewTerms, PathIds};
 
@@ -110,8 +110,8 @@ pub(super) struct Terms {
     /// The peer's change that was answered last for good, and how.
     answered: (u16, ChangeOutcome),
     own: Option<Own>,
-    /// The last own change was refused.
-    refused: bool,
+    /// The own change that was refused last; 0: none was.
+    refused: u16,
     probes: Vec<Probe>,
     probe_serial: u16,
     /// Answers that are to leave, and the way of each: that of its question.
@@ -131,7 +131,7 @@ impl Terms {
             made: 0,
             answered: (0, ChangeOutcome::Done),
             own: None,
-            refused: false,
+            refused: 0,
             probes: Vec::new(),
             probe_serial: 0,
             answer: None,
@@ -146,18 +146,29 @@ impl Terms {
 
     /// Whether the peer refused the last change.
     pub(super) const fn was_refused(&self) -> bool {
-        self.refused
+        self.refused != 0 && self.refused == self.serial
     }
 
-    /// Asks the peer for a change.
-    pub(super) fn ask(&mut self, terms: NewTerms, weights: Vec<(u8, u8)>) {
+    /// What became of the own change with this serial.
+    pub(super) const fn standing(&self, serial: u16) -> ChangeStanding {
+        if serial == self.serial && self.own.is_some() {
+            ChangeStanding::Pending
+        } else if serial != 0 && serial == self.refused {
+            ChangeStanding::Refused
+        } else {
+            ChangeStanding::Made
+        }
+    }
+
+    /// Asks the peer for a change; its serial.
+    pub(super) fn ask(&mut self, terms: NewTerms, weights: Vec<(u8, u8)>) -> u16 {
         self.serial = self.serial.checked_add(1).unwrap_or(1);
-        self.refused = false;
         self.own = Some(Own {
             terms,
             weights,
             repeated: Repeated::new(self.wait),
         });
+        self.serial
     }
 
     /// Exactly these paths are measured from now on.
@@ -274,7 +285,7 @@ impl Terms {
                 self.own = Some(own);
             }
             ChangeOutcome::Refused => {
-                self.refused = true;
+                self.refused = serial;
                 made.refused = true;
             }
         }
@@ -352,5 +363,40 @@ impl Terms {
                 probe.serial = self.probe_serial;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// HT-32: what became of a change is known by its serial, whatever became of others.
+    #[test]
+    fn a_change_has_its_own_outcome() {
+        let mut terms = Terms::new(4, true, Span::from_millis(1));
+        let (now, way) = (Time::from_nanos(1), (0, 0, 0));
+        let wanted = NewTerms {
+            reorder_packets: Some(9),
+            ..NewTerms::default()
+        };
+        let mut ask = |outcome, expected, others: &[(u16, ChangeStanding)]| {
+            let serial = terms.ask(wanted, Vec::new());
+            assert_eq!(terms.standing(serial), ChangeStanding::Pending);
+            terms.question_left(now);
+            let answer = Change::Answered { serial, outcome };
+            terms.take(&answer, way, now).expect("awaited");
+            assert_eq!(terms.standing(serial), expected);
+            for (other, standing) in others {
+                assert_eq!(terms.standing(*other), *standing);
+            }
+            (serial, terms.was_refused())
+        };
+        let (made, refused) = (ChangeStanding::Made, ChangeStanding::Refused);
+        assert_eq!(ask(ChangeOutcome::Done, made, &[]), (1, false));
+        assert_eq!(
+            ask(ChangeOutcome::Refused, refused, &[(1, made)]),
+            (2, true)
+        );
+        assert_eq!(ask(ChangeOutcome::Done, made, &[(2, refused)]), (3, false));
     }
 }

@@ -462,15 +462,20 @@ fn compose<M: RegionMemory>(
             boundary: path.boundary,
             switched: path.switched,
             probe: outgoing.probe || path.fresh,
+            hint: peer.hint(),
         }),
     };
     let mut headers = fields.headers(now);
     peer.label(&mut headers);
-    let flow = frame::on_path(
+    let mut flow = frame::on_path(
         &addressing.data,
         choice.entropy.port,
         choice.entropy.flow_label,
     );
+    let again = outgoing.again.is_some() || outgoing.asks_again.is_some();
+    if let Some(class) = addressing.again.filter(|_| again) {
+        flow.traffic_class = class;
+    }
     let len = usize::from(segment.len);
     let place =
         frame::lay_out(frame, pool, &flow, &headers, len).ok_or(Status::LocalQpOperation)?;

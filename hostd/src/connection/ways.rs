@@ -13,6 +13,8 @@ pub(super) struct Addressing {
     pub(super) data: Flow,
     /// Addresses of acknowledgements.
     pub(super) acknowledgements: Flow,
+    /// Class of data packets that are sent again, if it is another one.
+    pub(super) again: Option<u8>,
     /// Speed of the port.
     rate: Rate,
 }
@@ -28,17 +30,18 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    /// By these routes from `source` to `peer`, through the `working` ports if that is possible.
+    /// By these routes from `source` to `peer`, through the `working` ports if that is possible;
+    /// data is of this `class`.
     pub(super) fn new<'a>(
         routes: impl Iterator<Item = (PortId, &'a Route)>,
         working: PortSet,
         [source, peer]: [IpAddr; 2],
-        config: &EngineConfig,
+        (class, config): (u8, &EngineConfig),
     ) -> Self {
         let mut ways = Self::default();
         for (port, route) in routes {
             let flow = |class| frame::flow(route, source, peer, class);
-            let flows = flow(config.data_class).zip(flow(config.control_class));
+            let flows = flow(class).zip(flow(config.control_class));
             let Some((data, acknowledgements)) = flows else {
                 continue;
             };
@@ -47,6 +50,7 @@ impl Ways {
             ways.by_port[port.index()] = Some(Addressing {
                 data,
                 acknowledgements,
+                again: config.again_class,
                 rate: route.rate,
             });
             ways.all = ways.all.with(port);
@@ -58,6 +62,13 @@ impl Ways {
             working
         };
         ways
+    }
+
+    /// Data packets are of this class from now on.
+    pub(super) fn set_class(&mut self, class: u8) {
+        for way in self.by_port.iter_mut().flatten() {
+            way.data.traffic_class = class;
+        }
     }
 
     /// Whether there is no way.

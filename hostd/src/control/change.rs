@@ -1,7 +1,7 @@
 //! Changes of a multipath connection that operators ask for (HT-32).
 
 use crate::edge::command::{Command, WorkerHandle};
-use crate::verbs::{ChangeRefused, Granularity, MultipathChange};
+use crate::verbs::{ChangeRefused, ChangeStanding, Granularity, MultipathChange};
 use common::time::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -78,18 +78,17 @@ async fn make(wanted: &Wanted, worker: &WorkerHandle) -> Result<(), String> {
     let (qpn, change) = (wanted.qpn, wanted.change()?);
     let asked = worker.ask(|answer| Command::ChangeMultipath(qpn, change, answer));
     let ended = || "the worker has ended".to_owned();
-    let said: Result<(), ChangeRefused> = asked.await.ok_or_else(ended)?;
-    said.map_err(|refused| refused.to_string())?;
+    let said: Result<Option<u16>, ChangeRefused> = asked.await.ok_or_else(ended)?;
+    let Some(name) = said.map_err(|refused| refused.to_string())? else {
+        return Ok(());
+    };
     for _ in 0..LOOKS {
-        let asked = worker.ask(|answer| Command::MultipathState(qpn, answer));
-        let Some(state) = asked.await.ok_or_else(ended)? else {
-            return Err("it has ended".to_owned());
-        };
-        if state.refused {
-            return Err("the peer refused the change".to_owned());
-        }
-        if !state.pending {
-            return Ok(());
+        let asked = worker.ask(|answer| Command::ChangeStanding(qpn, name, answer));
+        match asked.await.ok_or_else(ended)? {
+            None => return Err("it has ended".to_owned()),
+            Some(ChangeStanding::Refused) => return Err("the peer refused the change".to_owned()),
+            Some(ChangeStanding::Made) => return Ok(()),
+            Some(ChangeStanding::Pending) => {}
         }
         tokio::time::sleep(LOOK).await;
     }

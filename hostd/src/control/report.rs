@@ -469,6 +469,9 @@ fn queue_pairs(report: &Report, interfaces: &Interfaces) -> Vec<Value> {
             row["changes"] = json!(counters.changes);
             row["changes_refused"] = json!(counters.changes_refused);
             row["path_probes"] = json!(counters.path_probes);
+            row["traffic_block"] = json!(standing.traffic.block);
+            row["traffic_pattern"] = json!(standing.traffic.pattern_label());
+            row["traffic_priority"] = json!(standing.traffic.priority_label());
             if let Some(agreed) = &standing.agreed {
                 row["granularity"] = json!(agreed.granularity.label());
                 row["reorder_packets"] = json!(agreed.reorder_packets);

@@ -10,7 +10,7 @@ use super::statistics::EdgeStatistics;
 use crate::doorbell::Doorbell;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics, WindowStatistics};
 use crate::verbs::{
-    ChangeRefused, EngineError, MultipathChange, MultipathState, PortId, Route, Speeds,
+    ChangeRefused, ChangeStanding, EngineError, MultipathChange, PortId, Route, Speeds, Traffic,
 };
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -66,14 +66,14 @@ pub enum Command<M = SharedMemory> {
     SetLinkUp(PortId, bool),
     /// Forget routes that lead to no connection; the answer is the destinations of the others.
     EvictRoutes(oneshot::Sender<HashSet<IpAddr>>),
-    /// Change a connection while it carries data.
+    /// Change a connection while it carries data; the answer names the change if the peer is asked.
     ChangeMultipath(
         u32,
         MultipathChange,
-        oneshot::Sender<Result<(), ChangeRefused>>,
+        oneshot::Sender<Result<Option<u16>, ChangeRefused>>,
     ),
-    /// What the sides of a connection agreed on, if it has multipath.
-    MultipathState(u32, oneshot::Sender<Option<MultipathState>>),
+    /// What became of a change with this name, if there is a connection with multipath.
+    ChangeStanding(u32, u16, oneshot::Sender<Option<ChangeStanding>>),
     /// How everything stands.
     Report(oneshot::Sender<Report>),
     /// Close all connections and take no new ones; the answer comes when none is left.
@@ -125,8 +125,32 @@ pub enum SessionCommand<M = SharedMemory> {
     ),
     /// Tell the state and attributes of a queue pair.
     QueryQueuePair(u32, Answer<(QueuePairState, QueuePairAttributes)>),
+    /// Something about the sub-paths of a queue pair.
+    Paths(u32, PathsCommand),
     /// Give an object back.
     Destroy(ObjectKind, u32, Answer<()>),
+}
+
+/// What is asked about the sub-paths of a queue pair.
+#[derive(Debug)]
+pub enum PathsCommand {
+    /// Note what is told of the traffic.
+    Describe(Traffic, Answer<()>),
+    /// Change the sub-paths and their use.
+    Change(Box<MultipathChange>, Answer<ChangeAsked>),
+    /// Tell what became of a change with this name.
+    Standing(u16, Answer<ChangeStanding>),
+}
+
+/// What became of an application's wish to change sub-paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeAsked {
+    /// The peer is asked for the change, which has this name.
+    Peer(u16),
+    /// It is made: nothing in it concerns the peer.
+    Made,
+    /// It is not possible: why, for people. Nothing has changed.
+    Refused(String),
 }
 
 /// What became of a queue pair that was to be readied by hand.

@@ -4,8 +4,8 @@ use super::Engine;
 use crate::cm::negotiation::path_mtu;
 use crate::memory::RegionMemory;
 use crate::verbs::{
-    Access, Attributes, AttributesRefused, ChangeRefused, MultipathChange, MultipathState, State,
-    Transition,
+    Access, Attributes, AttributesRefused, ChangeRefused, ChangeStanding, EngineError,
+    MultipathChange, MultipathState, State, Traffic, Transition,
 };
 
 impl<M: RegionMemory> Engine<M> {
@@ -74,7 +74,8 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Changes the sub-paths of a connection and their use while it carries data (HT-22, HT-32).
-    /// The peer is asked; [`Self::multipath_state`] tells when it has answered.
+    /// The peer is asked if it is concerned: then the change has a name, by which
+    /// [`Self::change_standing`] tells what became of it.
     ///
     /// # Errors
     /// Why it is refused; nothing has changed.
@@ -82,15 +83,32 @@ impl<M: RegionMemory> Engine<M> {
         &mut self,
         qpn: u32,
         change: &MultipathChange,
-    ) -> Result<(), ChangeRefused> {
+    ) -> Result<Option<u16>, ChangeRefused> {
         let queue_pair = self.queue_pairs.get_mut(qpn);
         let unknown = Err(ChangeRefused::Unknown);
         let asked = queue_pair.map_or(unknown, |queue_pair| queue_pair.change(change));
         match asked {
-            Ok(()) => self.list(qpn),
+            Ok(_) => self.list(qpn),
             Err(_) => self.statistics.impossible_changes += 1,
         }
         asked
+    }
+
+    /// An application tells of the traffic of a queue pair, at any time (HT-46).
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn describe_traffic(&mut self, qpn: u32, traffic: Traffic) -> Result<(), EngineError> {
+        let queue_pair = self.queue_pairs.get_mut(qpn);
+        let queue_pair = queue_pair.ok_or(EngineError::Unknown)?;
+        queue_pair.describe(traffic, &self.config);
+        Ok(())
+    }
+
+    /// What became of the change with this name; `None` if there is no such queue pair, or no
+    /// multipath.
+    pub fn change_standing(&self, qpn: u32, change: u16) -> Option<ChangeStanding> {
+        self.queue_pairs.get(qpn)?.change_standing(change)
     }
 
     /// What the sides of a connection agreed on, as it stands; `None` if there is no such queue

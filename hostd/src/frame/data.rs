@@ -5,7 +5,7 @@ use super::timestamp;
 use crate::limits;
 use crate::verbs::{ATOMIC_LEN, AtomicOperation, Psn, SendOpcode, SendRequest};
 use common::time::Time;
-use common::wire::roce::{AtomicEth, Bth, DataFlags, Headers, Mpeh, Opcode, Operation, Reth};
+use common::wire::roce::{AtomicEth, Bth, DataFlags, Headers, Hint, Mpeh, Opcode, Operation, Reth};
 use std::ops::Range;
 
 /// Where in its message a segment lies.
@@ -273,6 +273,8 @@ pub(crate) struct PathFields {
     pub(crate) switched: bool,
     /// Sent to learn what becomes of it (flag P).
     pub(crate) probe: bool,
+    /// What the application tells of its traffic.
+    pub(crate) hint: Hint,
 }
 
 impl DataFields<'_> {
@@ -342,7 +344,7 @@ impl PathFields {
                 | flag(self.switched, DataFlags::PATH_SWITCH)
                 | flag(self.probe, DataFlags::PROBE),
             flowlet: self.flowlet,
-            tag: timestamp(now),
+            tag: self.hint.tag(timestamp(now)),
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use data::{
 pub(crate) use parse::ReceivedPacket;
 
 use common::time::Time;
-use common::wire::roce::{Flow, Headers, frame};
+use common::wire::roce::{CLOCK_MASK, CLOCK_SHIFT, Flow, Headers, frame};
 use common::xdp::frame::{Frame, FramePool};
 
 /// Gives `frame` the length of the packet and writes all but the payload; returns where that goes.
@@ -44,8 +44,14 @@ pub(crate) fn lay_out(
     Some(frame::emit(frame.bytes_mut(), flow, headers, payload_len))
 }
 
-/// The clock as packets carry it: units of 256 ns modulo 2¹⁶, which come round every 16.8 ms. The
-/// Scheduling Tag of a data packet is its sender's clock (HT-11).
+/// The clock as the Scheduling Tag of data packets carries it (HT-11): units of 32 ns modulo 2¹⁶,
+/// of which the upper nine bits are sent.
 pub(crate) fn timestamp(now: Time) -> u16 {
-    u16::try_from((now.nanos() >> 8) & 0xffff).expect("16 bits")
+    u16::try_from((now.nanos() >> CLOCK_SHIFT) & u64::from(CLOCK_MASK)).expect("16 bits")
+}
+
+/// How long a packet with this Scheduling Tag was under way, in units of 32 ns modulo 2¹⁶, against
+/// an origin that is the same for all packets of its sender.
+pub(crate) fn under_way(tag: u16, now: Time) -> u16 {
+    timestamp(now).wrapping_sub(tag & CLOCK_MASK)
 }

@@ -6,6 +6,7 @@
 
 use super::rtt::RttEstimator;
 use common::time::{Span, Time};
+use common::wire::roce::CLOCK_SHIFT;
 
 /// Packets in a row whose loss makes a path suspect. At 5 % of random loss it takes 160 000 packets
 /// on average until four in a row are lost.
@@ -27,7 +28,7 @@ pub(crate) struct LostPacket {
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     pub(super) rtt: RttEstimator,
-    /// Last measure of the peer, in units of 256 ns, from an unknown origin.
+    /// Last measure of the peer, in units of 32 ns, from an unknown origin.
     pub(super) one_way: Option<u16>,
     pub(super) acknowledged: u64,
     pub(super) lost: u64,
@@ -120,5 +121,5 @@ impl Health {
 
 /// A difference of one-way delays as a span.
 pub(super) const fn delay_span(difference: u16) -> Span {
-    Span::from_nanos((difference as u64) << 8)
+    Span::from_nanos((difference as u64) << CLOCK_SHIFT)
 }

@@ -23,7 +23,7 @@ mod spray;
 pub(crate) use entropy::Entropy;
 pub(crate) use health::LostPacket;
 pub(crate) use rtt::RttEstimator;
-pub(crate) use select::{Choice, Selector};
+pub(crate) use select::{Blocks, Choice, Selector};
 
 use crate::limits;
 use crate::stats::PathStatistics;
@@ -90,6 +90,7 @@ struct Plan {
     /// Entropy values of a sprayed connection with several paths.
     values: usize,
     seed: u64,
+    blocks: Blocks,
 }
 
 impl Plan {
@@ -109,10 +110,13 @@ impl Plan {
             spraying,
             values,
             seed,
+            blocks,
         } = *self;
         match granularity {
             Granularity::Packet => Selector::spray(spraying, paths, values, seed),
-            Granularity::Flowlet => Selector::flowlet(paths, seed, flowlet_timeout, flowlet),
+            Granularity::Flowlet => {
+                Selector::flowlet(paths, seed, flowlet_timeout, flowlet, blocks)
+            }
             Granularity::Flow => Selector::single(paths, seed),
         }
     }
@@ -148,6 +152,7 @@ impl PathSet {
             spraying,
             values: limits::ENTROPIES,
             seed,
+            blocks: Blocks::default(),
         };
         let spread = agreed.map(|agreed| (agreed.granularity, agreed.flowlet_timeout));
         let (granularity, timeout) = spread.unwrap_or((Granularity::Flow, Span::ZERO));
@@ -175,6 +180,14 @@ impl PathSet {
             self.selector = self.plan.selector(granularity, Span::ZERO, paths, 0);
         }
         self
+    }
+
+    /// The application tells of its blocks: flowlets follow them (HT-46).
+    pub(crate) fn describe(&mut self, blocks: Blocks) {
+        self.plan.blocks = blocks;
+        if let Selector::Flowlet(flowlets) = &mut self.selector {
+            flowlets.set_blocks(blocks);
+        }
     }
 
     /// Number of sub-paths.

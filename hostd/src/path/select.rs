@@ -43,12 +43,20 @@ impl Selector {
     }
 
     /// A path for each flowlet; `number`: that of the last one.
-    pub(crate) fn flowlet(paths: usize, seed: u64, timeout: Span, number: u16) -> Self {
+    pub(crate) fn flowlet(
+        paths: usize,
+        seed: u64,
+        timeout: Span,
+        number: u16,
+        blocks: Blocks,
+    ) -> Self {
         Self::Flowlet(Flowlets {
             shuffle: Shuffle::new(paths, seed),
             timeout,
             number,
             last: None,
+            blocks,
+            packets: 0,
         })
     }
 
@@ -70,7 +78,7 @@ impl Selector {
         match self {
             Self::Spray(..) => None,
             Self::Single(shuffle) => shuffle.current(),
-            Self::Flowlet(flowlets) if flowlets.is_over(now) => None,
+            Self::Flowlet(flowlets) if flowlets.is_over(now) && !flowlets.blocks.settled => None,
             Self::Flowlet(flowlets) => flowlets.shuffle.current(),
         }
     }
@@ -134,6 +142,19 @@ pub(crate) struct Flowlets {
     timeout: Span,
     number: u16,
     last: Option<Time>,
+    blocks: Blocks,
+    /// Packets of the last flowlet.
+    packets: u32,
+}
+
+/// What is known of an application's blocks (HT-46).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    /// A flowlet has no more packets than this, which a block takes; zero: blocks are not known.
+    pub(crate) packets: u32,
+    /// Another path would not be better: the next flowlet takes the same one as long as that can
+    /// be used.
+    pub(crate) settled: bool,
 }
 
 impl Flowlets {
@@ -142,22 +163,30 @@ impl Flowlets {
         self.timeout = timeout;
     }
 
+    /// Flowlets follow these blocks from now on.
+    pub(super) const fn set_blocks(&mut self, blocks: Blocks) {
+        self.blocks = blocks;
+    }
+
     /// Whether the next packet begins another flowlet.
     fn is_over(&self, now: Time) -> bool {
-        self.last.is_none_or(|last| now.since(last) > self.timeout)
+        let full = self.blocks.packets > 0 && self.packets >= self.blocks.packets;
+        full || self.last.is_none_or(|last| now.since(last) > self.timeout)
     }
 
     fn next(&mut self, now: Time, usable: impl Fn(u8) -> bool) -> Choice {
         let before = self.shuffle.current();
-        let paused = self.is_over(now);
+        let ended = self.is_over(now);
         self.last = Some(now);
-        let stays = before.filter(|&path| !paused && usable(path));
-        let boundary = stays.is_none();
+        let stays = before.filter(|&path| (!ended || self.blocks.settled) && usable(path));
+        let boundary = ended || stays.is_none();
         let path = stays.unwrap_or_else(|| self.shuffle.next_usable(usable));
         if boundary {
             // Zero means "no flowlets", so it is left out.
             self.number = self.number.checked_add(1).unwrap_or(1);
+            self.packets = 0;
         }
+        self.packets = self.packets.saturating_add(1);
         Choice {
             path,
             entropy: path,

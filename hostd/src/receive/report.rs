@@ -4,7 +4,7 @@
 //! the peer asks for it, when a packet came twice (the peer may have missed the acknowledgement),
 //! and when a loss is suspected.
 
-use crate::frame::{DataHeader, Refusal, Report, SackFields, Trigger, timestamp};
+use crate::frame::{DataHeader, Refusal, Report, SackFields, Trigger, under_way};
 use crate::verbs::Psn;
 use common::time::{Span, Time};
 use common::wire::roce::{Crowd, MARK_BITS, Marks};
@@ -260,7 +260,7 @@ impl Reports {
         self.trigger = Trigger {
             psn: header.psn,
             path: header.path,
-            delay: timestamp(now).wrapping_sub(header.tag),
+            delay: under_way(header.tag, now),
             probe,
             entropy: Some(header.entropy),
         };

@@ -71,6 +71,17 @@ pub struct MultipathState {
     pub refused: bool,
 }
 
+/// What became of a change that the peer was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeStanding {
+    /// The peer has not answered yet.
+    Pending,
+    /// Both sides have made it.
+    Made,
+    /// The peer refused it, and nothing has changed.
+    Refused,
+}
+
 /// Why a change was refused; nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeRefused {

@@ -31,6 +31,12 @@ pub struct EngineConfig {
     pub reorder_frames: u32,
     /// DSCP and ECN of data packets.
     pub data_class: u8,
+    /// The same of queue pairs whose application says that their traffic may wait.
+    pub low_class: u8,
+    /// The same of queue pairs whose application says that others may wait for it.
+    pub high_class: u8,
+    /// DSCP and ECN of data packets that are sent again, if it is another one (HT-38).
+    pub again_class: Option<u8>,
     /// DSCP and ECN of acknowledgements and connection messages.
     pub control_class: u8,
     /// Which pauses of the switch are obeyed, and which packets they are about.
@@ -91,6 +97,9 @@ impl Default for EngineConfig {
             reorder_frames: 4096,
             // AF31 with ECT(0), as RoCEv2 devices mark data; EF (RFC 3246).
             data_class: 26 << 2 | 0b10,
+            low_class: 26 << 2 | 0b10,
+            high_class: 26 << 2 | 0b10,
+            again_class: None,
             control_class: 46 << 2,
             flow_control: FlowControl::default(),
             rto_min: Span::from_millis(10),

@@ -14,6 +14,7 @@
 //!   feedback    what becomes of a packet        flow_control  which pauses are obeyed
 //!   change      of multipath connections that carry data
 //!   partition   keys of partitions, and who hears whom
+//!   traffic     what applications tell of it
 //! ```
 
 mod access;
@@ -34,11 +35,12 @@ mod psn;
 mod queue_pair;
 mod route;
 mod state;
+mod traffic;
 mod work;
 
 pub use access::{Access, RegionKeys};
 pub use attributes::{Attributes, AttributesRefused};
-pub use change::{ChangeRefused, MultipathChange, MultipathState, PathStanding};
+pub use change::{ChangeRefused, ChangeStanding, MultipathChange, MultipathState, PathStanding};
 pub use completion::{Completion, CompletionOpcode, Status};
 pub use config::{
     Congestion, CongestionScope, Cookies, EngineConfig, Granularity, Multipath, MultipathConfig,
@@ -57,5 +59,6 @@ pub(crate) use psn::Psn;
 pub use queue_pair::{QueuePairRequest, SharedQueueRequest};
 pub use route::{Route, Speeds};
 pub use state::{ReadyToReceive, ReadyToSend, State, Transition};
+pub use traffic::Traffic;
 pub(crate) use work::total;
 pub use work::{ATOMIC_LEN, AtomicOperation, Local, ReceiveRequest, SendOpcode, SendRequest, Sge};

@@ -293,8 +293,8 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             Command::ChangeMultipath(qpn, change, answer) => {
                 let _ = answer.send(self.engine.change_multipath(qpn, &change));
             }
-            Command::MultipathState(qpn, answer) => {
-                let _ = answer.send(self.engine.multipath_state(qpn));
+            Command::ChangeStanding(qpn, name, answer) => {
+                let _ = answer.send(self.engine.change_standing(qpn, name));
             }
             Command::Report(answer) => drop(answer.send(self.report())),
             Command::Drain(answer) => {

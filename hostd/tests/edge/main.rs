@@ -15,6 +15,7 @@ mod loopback;
 mod memory;
 mod modify;
 mod options;
+mod paths;
 mod posting;
 mod raw;
 mod rig;

@@ -12,7 +12,7 @@ use hostd::verbs::{
 /// Bytes that are written, again and again.
 const WRITTEN: usize = 1 << 20;
 
-fn configs() -> [EngineConfig; 2] {
+pub(crate) fn configs() -> [EngineConfig; 2] {
     let config = EngineConfig {
         rto_initial: Span::from_millis(5),
         rto_min: Span::from_millis(5),
@@ -21,7 +21,7 @@ fn configs() -> [EngineConfig; 2] {
     [config.clone(), config]
 }
 
-fn agreed(granularity: Granularity) -> MultipathConfig {
+pub(crate) fn agreed(granularity: Granularity) -> MultipathConfig {
     MultipathConfig {
         granularity,
         ..MultipathConfig::default()
@@ -62,7 +62,12 @@ fn retransmits(network: &Network, qpn: u32) -> u64 {
 }
 
 /// Writes keep host 0 busy for `span`; what `look` says of each moment ends it earlier.
-fn busy(network: &mut Network, qpn: u32, span: Span, mut look: impl FnMut(&Network) -> bool) {
+pub(crate) fn busy(
+    network: &mut Network,
+    qpn: u32,
+    span: Span,
+    mut look: impl FnMut(&Network) -> bool,
+) {
     let rkey = network.hosts[1].keys.rkey;
     let len = 65_536;
     let mut posted = 0;

@@ -31,6 +31,7 @@ mod refused_mtu;
 mod shared_queue;
 mod shares;
 mod sizes;
+mod traffic;
 mod trims;
 mod trouble;
 mod windows;

@@ -5,6 +5,7 @@ use common::time::Span;
 use hostd::verbs::{Congestion, DropReason, EngineConfig, MultipathConfig, SendOpcode, Status};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
+use std::collections::HashSet;
 
 fn configs(congestion: Congestion) -> [EngineConfig; 2] {
     let config = EngineConfig {
@@ -73,6 +74,45 @@ fn trimmed_packets_come_again_at_once() {
         assert_eq!(memory[..65_536], bytes[..65_536]);
         network.close();
     }
+}
+
+/// HT-38: data has the code point of trimmable packets, what is sent again that of trimmable
+/// retransmissions, and acknowledgements and connection set-up that of control, each packet.
+#[test]
+fn classes_have_code_points() {
+    // The network of these tests trims what has this one.
+    const DATA: u8 = 26 << 2 | 2;
+    const AGAIN: u8 = 10 << 2 | 2;
+    const CONTROL: u8 = 48 << 2;
+    let configs = configs(Congestion::Fixed).map(|mut config| {
+        (config.data_class, config.control_class) = (DATA, CONTROL);
+        (config.low_class, config.high_class) = (DATA, DATA);
+        config.again_class = Some(AGAIN);
+        config
+    });
+    let mut network = Network::new(35, configs);
+    network.tap = Some(Vec::new());
+    let [sender, _] = network.connected(Some(MultipathConfig::default()));
+    network.impairment.trims = 100;
+    writes(&mut network, sender, 10);
+    let tapped = network.tap.take().expect("a tap");
+    let (mut left, mut again) = (HashSet::new(), 0);
+    for frame in &tapped {
+        // IPv4 behind 14 bytes, BTH behind 42: operation, and the number of the packet.
+        let (class, operation) = (frame[15], frame[42]);
+        let number = [frame[51], frame[52], frame[53]];
+        let expected = match operation {
+            0xd1 | 0x64 => CONTROL,
+            _ if left.insert(number) => DATA,
+            _ => AGAIN,
+        };
+        again += usize::from(expected == AGAIN);
+        assert_eq!(class, expected, "{operation:#x} {number:?}");
+    }
+    let sent = network.hosts[0].engine.queue_pair_statistics(sender);
+    let retransmits = sent.expect("exists").counters.retransmits;
+    assert!(again > 5 && again as u64 == retransmits, "{again}");
+    network.close();
 }
 
 /// HT-42: a peer that does not understand marks is told nothing: its time-outs repair what is lost.

@@ -71,6 +71,8 @@ pub struct Dlb {
     pub host_sprayed_dscp: Vec<u8>,
     /// UDP destination port of flows that their host sprays; 0: none.
     pub host_sprayed_udp_port: u16,
+    /// Reads the hints of senders that leave the way of their packets to switches (SW-6).
+    pub multipath_hints: bool,
     /// Groups with a mode of their own.
     pub group: Vec<Group>,
 }
@@ -131,6 +133,7 @@ impl Default for Dlb {
             queue_max_bytes: scale.queue_max,
             host_sprayed_dscp: Vec::new(),
             host_sprayed_udp_port: 0,
+            multipath_hints: false,
             group: Vec::new(),
         }
     }
@@ -271,6 +274,7 @@ impl Dlb {
         let spray = HostSprayed {
             dscp: dscps.fold(0, |mask, dscp| mask | 1 << (dscp & 63)),
             udp_port: Some(self.host_sprayed_udp_port).filter(|port| *port != 0),
+            reads_hints: self.multipath_hints,
         };
         let mut policy = DlbPolicy::new(settings);
         policy.scale = scale;

@@ -80,6 +80,19 @@ pub fn flow_hash(frame: &[u8], parsed: &Parsed, hashing: &Hashing) -> u32 {
     (mixed >> 32) as u32
 }
 
+/// The hash of the connection that a RoCEv2 packet belongs to, in its direction: that of all of its
+/// sub-paths, whose entropy values differ.
+#[inline]
+pub fn connection_hash(frame: &[u8], parsed: &Parsed, hashing: &Hashing) -> u32 {
+    let hashing = Hashing {
+        ports: false,
+        flow_label: false,
+        destination_qp: true,
+        ..*hashing
+    };
+    flow_hash(frame, parsed, &hashing)
+}
+
 #[inline]
 fn upper(frame: &[u8], parsed: &Parsed, hashing: &Hashing) -> u64 {
     let transport = usize::from(parsed.transport);

@@ -18,6 +18,10 @@ pub struct FlowletStats {
     pub collisions: Counter,
     /// Flows that changed their member inside a flowlet, because it had died: the only reordering.
     pub moved_inside: Counter,
+    /// Flowlets that began with the hints of their sender.
+    pub hinted: Counter,
+    /// Flows that left their member because their sender left its sub-path (flag S).
+    pub moved_by_sender: Counter,
     /// Entries that had been silent for the ageing time and were reused.
     pub aged: Counter,
     /// Entries that were given to another flow between two flowlets, before they had aged. Many of

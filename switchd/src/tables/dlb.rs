@@ -156,13 +156,17 @@ impl Default for Scale {
     }
 }
 
-/// How to recognise flows that their host sprays. RoCEv2 packets with an MPEH always are.
+/// How to recognise flows that their host sprays. RoCEv2 packets with an MPEH always are,
+/// unless hints are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostSprayed {
     /// Code points whose packets are: bit n stands for DSCP n.
     pub dscp: u64,
     /// UDP destination port whose packets are; `None`: no port.
     pub udp_port: Option<u16>,
+    /// Packets with an MPEH whose sender leaves the way to switches are none: its hints are read
+    /// (SW-6).
+    pub reads_hints: bool,
 }
 
 /// How the groups spread flows over their members.

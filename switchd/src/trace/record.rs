@@ -58,6 +58,10 @@ pub enum How {
     Flowlet,
     /// By the quality of the ports, for this packet.
     Sprayed,
+    /// By the quality of the ports and the hints of the sender, for this flowlet.
+    Hinted,
+    /// The same, because the sender has left a sub-path.
+    Switched,
 }
 
 /// The part of the buffer that pays for a packet.

@@ -283,6 +283,8 @@ const fn how_name(how: How) -> &'static str {
         How::Ecmp => "ecmp",
         How::Flowlet => "flowlet",
         How::Sprayed => "sprayed",
+        How::Hinted => "hinted",
+        How::Switched => "switched",
     }
 }
 

@@ -141,11 +141,14 @@ pub(super) fn route(
     let flow = forward
         .balancer()
         .flow(tables, Some(group), (frame, parsed), hash);
+    let advice = flow.and_then(|flow| flow.advice);
     let how = match tables.group(group) {
         Some(Group::Balance(_) | Group::Resilient(_)) if flow.is_none() => How::Ecmp,
-        Some(Group::Balance(_) | Group::Resilient(_)) => match tables.dlb.mode(group) {
-            Mode::Packet => How::Sprayed,
-            Mode::Off | Mode::Flow | Mode::Flowlet => How::Flowlet,
+        Some(Group::Balance(_) | Group::Resilient(_)) => match (advice, tables.dlb.mode(group)) {
+            (Some(advice), _) if advice.switched => How::Switched,
+            (Some(_), _) => How::Hinted,
+            (None, Mode::Packet) => How::Sprayed,
+            (None, Mode::Off | Mode::Flow | Mode::Flowlet) => How::Flowlet,
         },
         _ => How::Single,
     };

@@ -46,7 +46,7 @@ const VARIANTS: [[&str; 6]; 4] = [
         "mode = \"pfc\"\npriorities = [0, 1, 2, 3, 4, 5, 6, 7]",
         "action = \"forward\"",
         "moves = \"drained\"",
-        "mode = \"packet\"",
+        "mode = \"packet\"\nmultipath_hints = true",
     ],
     [
         "",
@@ -62,7 +62,7 @@ const VARIANTS: [[&str; 6]; 4] = [
         "mode = \"pfc\"\nquanta = 1",
         "enabled = false",
         "moves = \"gated\"",
-        "mode = \"flowlet\"\nidle_time_microseconds = 1\nhysteresis = 0",
+        "mode = \"flowlet\"\nidle_time_microseconds = 1\nhysteresis = 0\nmultipath_hints = true",
     ],
 ];
 

@@ -91,6 +91,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         host,
         single_path: Vec::new(),
         verb,
+        describes: raw.host.describes.unwrap_or(false),
         message,
         sources,
         faults,

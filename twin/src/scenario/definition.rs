@@ -76,6 +76,8 @@ pub struct Scenario {
     pub single_path: Vec<NodeId>,
     /// How applications send.
     pub verb: Verb,
+    /// Applications tell hostd how long their flows are (HT-46).
+    pub describes: bool,
     /// Longest message, in bytes.
     pub message: u32,
     /// What is sent.

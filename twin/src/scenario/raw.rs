@@ -95,6 +95,7 @@ pub(super) struct RawEcmp {
 pub(super) struct RawHost {
     pub(super) verb: Option<Verb>,
     pub(super) message: Option<Spanned<Bytes>>,
+    pub(super) describes: Option<bool>,
     pub(super) multipath: Option<bool>,
     pub(super) paths: Number,
     pub(super) granularity: Option<GranularityName>,

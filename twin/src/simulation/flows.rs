@@ -25,6 +25,9 @@ impl<const BYTES: bool> Simulation<BYTES> {
         }
         let from = connection.from;
         if let Some(app) = self.fabric.host(from).app() {
+            if self.scenario.describes {
+                app.describe(number, bytes);
+            }
             app.send(number, flow, bytes, message, self.scenario.verb);
         }
         self.fabric.rouse(from);

@@ -14,7 +14,7 @@ pub struct Mpeh {
     pub flags: u8,
     /// Flowlet of the packet; in an ACK the largest flowlet confirmed without a gap.
     pub flowlet: u16,
-    /// Scheduler's hint; in an ACK a measurement of the path.
+    /// Scheduler's hint, see [`Hint`](super::Hint); in an ACK a measurement of the path.
     pub tag: u16,
 }
 

@@ -2,6 +2,7 @@
 
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::codec::{DecodeError, Reader};
+use super::paths::PathOutcome;
 use super::port::{GidEntry, PortAttributes, PortEvent};
 use super::record::{Record, header, open};
 use super::types::{ErrorCode, Granularity, Private};
@@ -92,6 +93,13 @@ pub enum Reply {
         /// The key; its highest bit says "full member".
         key: u16,
     },
+    /// To [`PathRequest::Change`](super::paths::PathRequest::Change).
+    PathsAsked {
+        /// The name of the change; zero: it is made, and the peer was not asked.
+        change: u16,
+    },
+    /// To [`PathRequest::Outcome`](super::paths::PathRequest::Outcome).
+    PathsOutcome(PathOutcome),
     /// To `Listen`.
     Listener {
         /// Handle of the listener.
@@ -202,6 +210,8 @@ const REPLY_WINDOW: u16 = 109;
 const REPLY_PORT: u16 = 130;
 const REPLY_GID: u16 = 131;
 const REPLY_PARTITION: u16 = 132;
+const REPLY_PATHS_ASKED: u16 = 133;
+const REPLY_PATHS_OUTCOME: u16 = 134;
 
 const EVENT_CONNECT_REQUEST: u16 = 201;
 const EVENT_ESTABLISHED: u16 = 202;
@@ -273,6 +283,10 @@ impl Reply {
             Self::Port(port) => port.write(header(REPLY_PORT, tag)),
             Self::Gid(entry) => entry.write(header(REPLY_GID, tag)),
             Self::Partition { key } => header(REPLY_PARTITION, tag).u16(*key).u16(0),
+            Self::PathsAsked { change } => header(REPLY_PATHS_ASKED, tag).u16(*change).u16(0),
+            Self::PathsOutcome(outcome) => {
+                header(REPLY_PATHS_OUTCOME, tag).u32(u32::from(*outcome as u8))
+            }
             Self::Listener { handle, port } => {
                 header(REPLY_LISTENER, tag).u32(*handle).u16(*port).u16(0)
             }
@@ -363,6 +377,17 @@ impl FromDaemon {
     }
 }
 
+fn decode_of_paths(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
+    if kind == REPLY_PATHS_ASKED {
+        let change = r.u16()?;
+        r.reserved::<2>()?;
+        return Ok(Reply::PathsAsked { change });
+    }
+    let outcome = PathOutcome::from_byte(r.u8()?)?;
+    r.reserved::<3>()?;
+    Ok(Reply::PathsOutcome(outcome))
+}
+
 fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
     Ok(match kind {
         REPLY_HELLO => {
@@ -418,6 +443,7 @@ fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
             r.reserved::<2>()?;
             Reply::Partition { key }
         }
+        REPLY_PATHS_ASKED | REPLY_PATHS_OUTCOME => decode_of_paths(kind, r)?,
         REPLY_LISTENER => {
             let (handle, port) = (r.u32()?, r.u16()?);
             r.reserved::<2>()?;

@@ -6,6 +6,7 @@ use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
 use super::codec::{DecodeError, Reader};
 use super::options::ConnectionOptions;
+use super::paths::PathRequest;
 use super::port::PortRequest;
 use super::record::{Record, header, open};
 use super::types::{Access, ObjectKind, Private};
@@ -158,6 +159,13 @@ pub enum Request {
     },
     /// Ask something of the port.
     Port(PortRequest),
+    /// Ask something of the sub-paths of a queue pair, or tell of its traffic.
+    Paths {
+        /// The queue pair.
+        qp: u32,
+        /// What.
+        request: PathRequest,
+    },
     /// Give an object back.
     Destroy {
         /// What it is.
@@ -188,6 +196,7 @@ const SHARE_DOORBELLS: u16 = 29;
 // 30 to 33 are of the port.
 const BIND: u16 = 34;
 const CHOOSE: u16 = 35;
+// 36 to 38 are of sub-paths.
 
 impl Request {
     /// The `Hello` of this version.
@@ -286,6 +295,7 @@ impl Request {
             Self::Bind { qp, address } => header(BIND, tag).u32(qp).address(address),
             Self::ChoosePartition { qp, index } => header(CHOOSE, tag).u32(qp).u16(index).u16(0),
             Self::Port(request) => request.encode(tag),
+            Self::Paths { qp, request } => request.encode(qp, tag),
             Self::Destroy { kind, handle } => {
                 header(DESTROY, tag).u16(kind as u16).u16(0).u32(handle)
             }
@@ -370,7 +380,7 @@ impl Request {
                 address: r.address()?,
             },
             CHOOSE => decode_choice(r)?,
-            _ => Self::Port(PortRequest::decode(kind, r)?),
+            _ => decode_other(kind, r)?,
         };
         reader.end()?;
         Ok((tag, request))
@@ -381,6 +391,14 @@ fn decode_choice(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
     let (qp, index) = (r.u32()?, r.u16()?);
     r.reserved::<2>()?;
     Ok(Request::ChoosePartition { qp, index })
+}
+
+/// Requests that are described elsewhere.
+fn decode_other(kind: u16, r: &mut Reader<'_>) -> Result<Request, DecodeError> {
+    match PathRequest::decode(kind, r)? {
+        Some((qp, request)) => Ok(Request::Paths { qp, request }),
+        None => PortRequest::decode(kind, r).map(Request::Port),
+    }
 }
 
 fn encode_hello(tag: u32, major: u16, minor: u16, features: u64) -> Record {

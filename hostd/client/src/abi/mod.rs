@@ -7,6 +7,7 @@
 //!   attributes  states and attributes of queue pairs
 //!   by_hand     both ends of a queue pair that is set up by hand
 //!   options     what an application wants of a connection
+//!   paths       what it tells of its traffic, and asks of sub-paths
 //!   port        state, GIDs and events of the daemon's port
 //!   message     requests
 //!   answer      replies and events
@@ -54,6 +55,7 @@ pub mod descriptor;
 pub mod doorbell;
 pub mod message;
 pub mod options;
+pub mod paths;
 pub mod port;
 pub mod record;
 pub mod ring;
@@ -71,7 +73,8 @@ pub const VERSION_MAJOR: u16 = 3;
 /// 3.1: the port is told of, with its GIDs, partition keys and events; queue pairs are bound to an
 /// address, and listeners may be.
 /// 3.2: the port may have several partition keys, and queue pairs choose among them.
-pub const VERSION_MINOR: u16 = 2;
+/// 3.3: applications tell of their traffic, and change sub-paths while data flows.
+pub const VERSION_MINOR: u16 = 3;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
@@ -98,11 +101,13 @@ pub mod feature {
     pub const PORT: u64 = 1 << 9;
     /// Partitions that queue pairs choose (3.2).
     pub const PARTITIONS: u64 = 1 << 10;
+    /// Hints about traffic, and changes of sub-paths (3.3).
+    pub const PATHS: u64 = 1 << 11;
     /// All that version 3.1 knew.
     pub const OF_3_1: u64 =
         SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | PORT;
     /// All that this version knows.
-    pub const ALL: u64 = OF_3_1 | PARTITIONS;
+    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

@@ -4,6 +4,7 @@ use super::by_hand::ByHand;
 use super::descriptor::*;
 use super::message::*;
 use super::options::ConnectionOptions;
+use super::paths::*;
 use super::port::{GidEntry, PortAttributes, PortEvent, PortRequest, PortState};
 use super::record::tag_of;
 use super::types::*;
@@ -115,6 +116,45 @@ fn of_addresses() -> impl Strategy<Value = Request> {
     ]
 }
 
+fn of_paths() -> impl Strategy<Value = Request> {
+    let described = (any::<u32>(), 0_u8..4, 0_u8..3).prop_map(|(block, pattern, priority)| {
+        use TrafficPattern as P;
+        use TrafficPriority as T;
+        PathRequest::Describe(Traffic {
+            block,
+            pattern: [P::Unknown, P::Pairs, P::ManyToOne, P::AllToAll][usize::from(pattern)],
+            priority: [T::Normal, T::Low, T::High][usize::from(priority)],
+        })
+    });
+    let changed = (
+        any::<([u8; 32], [u8; 32], [Option<u16>; 3], Option<bool>)>(),
+        prop::collection::vec(any::<(u8, u8)>(), 0..=WEIGHTS_MAX),
+    )
+        .prop_map(|((add, remove, times, granularity), weights)| {
+            PathRequest::Change(PathChange {
+                add: PathIds(add),
+                remove: PathIds(remove),
+                weights: PathWeights::new(&weights).expect("few enough"),
+                granularity: granularity.map(|it| {
+                    if it {
+                        Granularity::Flowlet
+                    } else {
+                        Granularity::Packet
+                    }
+                }),
+                reorder_packets: times[0],
+                reorder_time_us: times[1],
+                flowlet_timeout_us: times[2],
+            })
+        });
+    let request = prop_oneof![
+        described,
+        changed,
+        any::<u16>().prop_map(PathRequest::Outcome)
+    ];
+    (any::<u32>(), request).prop_map(|(qp, request)| Request::Paths { qp, request })
+}
+
 fn requests() -> impl Strategy<Value = Request> {
     prop_oneof![
         any::<(u16, u16, u64)>().prop_map(|(major, minor, features)| Request::Hello {
@@ -188,7 +228,7 @@ fn requests() -> impl Strategy<Value = Request> {
         }),
         any::<u32>().prop_map(|qp| Request::QueryQueuePair { qp }),
         of_addresses(),
-        of_port().prop_map(Request::Port),
+        prop_oneof![of_port().prop_map(Request::Port), of_paths()],
         any::<u32>().prop_map(|handle| Request::Destroy {
             kind: ObjectKind::QueuePair,
             handle
@@ -418,6 +458,8 @@ fn replies_round_trip() {
             prefix_len: 128,
         }),
         Reply::Partition { key: 0xffff },
+        Reply::PathsAsked { change: 7 },
+        Reply::PathsOutcome(PathOutcome::Refused),
         Reply::Listener { handle: 1, port: 2 },
         Reply::QueuePairState {
             state: QueuePairState::Error,

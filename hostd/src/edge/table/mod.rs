@@ -14,6 +14,7 @@ mod hearing;
 mod modify;
 mod objects;
 mod options;
+mod paths;
 mod serving;
 mod shared;
 
@@ -297,6 +298,7 @@ impl<M: RegionMemory> Table<M> {
                 reply(answer, self.modify(session, qp, next, &given, engine));
             }
             Asked::QueryQueuePair(qp, answer) => reply(answer, self.query(session, qp, engine)),
+            Asked::Paths(qp, asked) => self.paths(session, qp, asked, engine),
             Asked::Destroy(ObjectKind::Region, lkey, answer) => {
                 self.destroy_region(session, lkey, engine, answer);
             }

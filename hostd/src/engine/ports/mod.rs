@@ -8,8 +8,8 @@ mod pacer;
 use crate::limits;
 use crate::pauses::{Malformed, Pauses, Standstill};
 use crate::stats::PortStatistics;
-use crate::verbs::{EngineConfig, EngineError, FlowControl, PortId, PortSet, Route};
-use common::time::Time;
+use crate::verbs::{EngineConfig, EngineError, FlowControl, PRIORITIES, PortId, PortSet, Route};
+use common::time::{Span, Time};
 use common::units::Rate;
 use pacer::Pacer;
 use std::collections::{HashMap, HashSet};
@@ -22,6 +22,16 @@ struct Pause {
     until: Time,
     /// Whether they were paused at the last look.
     paused: bool,
+}
+
+impl Pause {
+    /// Until both are over.
+    fn longer(self, other: Self) -> Self {
+        Self {
+            until: self.until.max(other.until),
+            paused: self.paused | other.paused,
+        }
+    }
 }
 
 /// One port.
@@ -45,8 +55,9 @@ pub(super) struct Ports {
     ports: Vec<Port>,
     /// Those whose link is up.
     working: PortSet,
-    /// Priority of data packets.
-    data_priority: usize,
+    /// Priorities of data packets, a bit each. While one is paused no data packet leaves: a queue
+    /// pair that is passed over would have to be found again when its pause ends.
+    data_priorities: u8,
     /// Priority of acknowledgements and connection messages.
     control_priority: usize,
     /// How long data packets were paused so far, as of the last look. The clocks of senders
@@ -74,7 +85,10 @@ impl Ports {
         Self {
             ports: (0..count).map(|_| port()).collect(),
             working: PortSet::first_of(count),
-            data_priority: rules.priority_of(config.data_class),
+            data_priorities: [config.data_class, config.low_class, config.high_class]
+                .into_iter()
+                .chain(config.again_class)
+                .fold(0, |bits, class| bits | 1 << rules.priority_of(class)),
             control_priority: rules.priority_of(config.control_class),
             standstill: Standstill::default(),
             last: PortId::FIRST,
@@ -248,7 +262,8 @@ impl Ports {
     }
 
     fn look(&mut self, now: Time, statistics: &mut [PortStatistics]) {
-        let (data, control) = (self.data_priority, self.control_priority);
+        let (data, control) = (self.data_priorities, self.control_priority);
+        let of_data = || (0..PRIORITIES).filter(move |priority| data >> priority & 1 == 1);
         let before = self.ports.iter().map(|port| port.data);
         let until = before.map(|data| data.paused.then_some(data.until));
         self.standstill.go_on(until, now);
@@ -259,10 +274,12 @@ impl Ports {
                 until: port.pauses.until(priority),
                 paused: paused & 1 << priority != 0,
             };
-            port.data = pause(data);
+            let pauses = of_data().map(pause);
+            port.data = pauses.reduce(Pause::longer).unwrap_or_default();
             port.control = pause(control);
-            self.standstill
-                .of_one(number, statistics.pauses.paused[data]);
+            let paused = &statistics.pauses.paused;
+            let total = of_data().fold(Span::ZERO, |all, priority| all + paused[priority]);
+            self.standstill.of_one(number, total);
         }
     }
 

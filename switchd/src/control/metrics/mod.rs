@@ -393,7 +393,7 @@ impl State {
 
     fn scrape_flowlets(&self, families: &mut Families) {
         type OfTable = (&'static str, &'static str, fn(&FlowletStats) -> &Counter);
-        const COUNTERS: [OfTable; 7] = [
+        const COUNTERS: [OfTable; 9] = [
             (
                 "switchd_flowlets_started_total",
                 "Flowlets that began.",
@@ -408,6 +408,16 @@ impl State {
                 "switchd_flowlets_moved_inside_total",
                 "Flows that changed their member inside a flowlet because it had died.",
                 |it| &it.moved_inside,
+            ),
+            (
+                "switchd_flowlets_hinted_total",
+                "Flowlets that began with the hints of their sender.",
+                |it| &it.hinted,
+            ),
+            (
+                "switchd_flowlets_moved_by_sender_total",
+                "Flows that left their member because their sender left its sub-path.",
+                |it| &it.moved_by_sender,
             ),
             (
                 "switchd_flowlet_flows_total",

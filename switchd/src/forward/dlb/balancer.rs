@@ -3,7 +3,7 @@
 
 use crate::forward::choice::{Choice, choose_by};
 use crate::forward::dlb::flowlet::{Flow, Table};
-use crate::forward::dlb::host_sprayed::is_host_sprayed;
+use crate::forward::dlb::host_sprayed::{Steered, steered};
 use crate::forward::dlb::quality::QualityTable;
 use crate::forward::ecmp;
 use crate::id::{GroupId, NextHopId};
@@ -67,14 +67,20 @@ impl Balancer {
             return None;
         }
         let buckets = tables.group(group).and_then(Group::buckets)?;
-        if is_host_sprayed(frame, parsed, &dlb.spray) {
-            return None;
-        }
+        let (hash, advice) = match steered(frame, parsed, &dlb.spray) {
+            Steered::ByHost => return None,
+            Steered::BySwitch => (hash, None),
+            Steered::Advised(advice) => {
+                let hash = ecmp::connection_hash(frame, parsed, &tables.hashing);
+                (hash, Some(advice))
+            }
+        };
         let flow = Flow {
             group,
             lineage: buckets.lineage(),
             hash,
             tag: hash,
+            advice,
         };
         self.table.prefetch(&flow);
         Some(flow)

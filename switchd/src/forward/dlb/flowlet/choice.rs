@@ -6,14 +6,22 @@
 //! proportion to the weights. So two flows that begin at the same moment never go to the same one
 //! of two equal ports.
 //!
+//! The advice of a sender (SW-6) enters in three ways. A flowlet of long blocks counts four times
+//! among those that were sent to a member recently, one of short blocks a quarter, so that flows
+//! that will fill a member do not meet on one. A flow that may wait stays on a member that is
+//! somewhat worse. A flow into a host that many send to stays on its member: the congestion is
+//! behind all of them.
+//!
 //! Of a group with more than [`ALL`] members only [`DRAWN`] are looked at, drawn in proportion to
 //! the weights. The best of d that are drawn is nearly as good as the best of all: with d as small
 //! as 2 the longest queue grows with log log n instead of log n (power of two choices), and a
 //! larger d makes it less likely that all of them are bad.
 
+use crate::forward::dlb::host_sprayed::Advice;
 use crate::id::NextHopId;
 use crate::tables::buckets::{BUCKETS, Buckets, Live};
 use common::time::{Span, Time};
+use common::wire::roce::{BlockClass, TrafficPattern, TrafficPriority};
 
 /// In groups with at most this many members all are looked at: as many as SONiC allows in a group
 /// (16 primary members).
@@ -62,6 +70,58 @@ pub(super) struct Keep {
     pub(super) settle: Span,
 }
 
+/// By how many bands more the member of a flow that may wait may be worse.
+const PATIENCE: u8 = 2;
+
+/// By how many bands the member of a flow may be worse than the best before it leaves.
+pub(super) fn hysteresis(configured: u8, advice: Option<Advice>) -> u8 {
+    let Some(Advice { hint, .. }) = advice else {
+        return configured;
+    };
+    if hint.pattern == TrafficPattern::ManyToOne {
+        return u8::MAX;
+    }
+    match hint.priority {
+        TrafficPriority::Low => configured.saturating_add(PATIENCE),
+        TrafficPriority::Normal => configured,
+        TrafficPriority::High => 0,
+    }
+}
+
+/// What a flowlet is, and where it is not to go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    /// What it counts among those that a member got recently.
+    pub(super) count: u32,
+    /// Not to this member, if there is another one.
+    pub(super) other_than: Option<NextHopId>,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Self {
+            count: FLOWLET,
+            other_than: None,
+        }
+    }
+}
+
+impl Wish {
+    /// For a flowlet of which its sender tells this.
+    pub(super) fn of(advice: Option<Advice>) -> Self {
+        let blocks = advice.map(|advice| advice.hint.blocks);
+        let count = match blocks {
+            Some(BlockClass::Short) => FLOWLET / 4,
+            Some(BlockClass::Long) => FLOWLET * 4,
+            Some(BlockClass::Unknown | BlockClass::Medium) | None => FLOWLET,
+        };
+        Self {
+            count,
+            other_than: None,
+        }
+    }
+}
+
 /// Chooses, and remembers what it chose.
 #[derive(Debug)]
 pub(super) struct Chooser {
@@ -84,10 +144,14 @@ impl Chooser {
         &mut self,
         buckets: &Buckets,
         quality: &Q,
+        wish: Wish,
         now: Time,
     ) -> Option<NextHopId> {
-        let best = self.best(buckets, quality, now)?.next_hop;
-        self.note(best, now);
+        let best = self.best(buckets, quality, wish.other_than, now);
+        // If there is no other one, it stays.
+        let present = || wish.other_than.filter(|hop| buckets.contains(*hop));
+        let best = best.map(|best| best.next_hop).or_else(present)?;
+        self.note(best, wish.count, now);
         Some(best)
     }
 
@@ -97,13 +161,14 @@ impl Chooser {
         keep: &Keep,
         buckets: &Buckets,
         quality: &Q,
+        wish: Wish,
         now: Time,
     ) -> Option<NextHopId> {
-        let best = self.best(buckets, quality, now)?;
+        let best = self.best(buckets, quality, None, now)?;
         let good_enough = best.band.saturating_add(keep.hysteresis);
         let stays = quality(keep.next_hop) <= good_enough || !self.may_leave(keep, now);
         let next_hop = if stays { keep.next_hop } else { best.next_hop };
-        self.note(next_hop, now);
+        self.note(next_hop, wish.count, now);
         Some(next_hop)
     }
 
@@ -117,11 +182,11 @@ impl Chooser {
         !just_left
     }
 
-    /// Remembers a flowlet that goes to `next_hop`.
-    fn note(&mut self, next_hop: NextHopId, now: Time) {
+    /// Remembers a flowlet that goes to `next_hop`, and counts so much.
+    fn note(&mut self, next_hop: NextHopId, count: u32, now: Time) {
         let period = now.nanos() >> HALF_LIFE_SHIFT;
         let recent = &mut self.recent[slot(next_hop)];
-        recent.count = recent.count_at(period).saturating_add(FLOWLET);
+        recent.count = recent.count_at(period).saturating_add(count);
         recent.period = period;
     }
 
@@ -129,6 +194,7 @@ impl Chooser {
         &mut self,
         buckets: &Buckets,
         quality: &Q,
+        other_than: Option<NextHopId>,
         now: Time,
     ) -> Option<Candidate> {
         let mut selection = Selection {
@@ -144,7 +210,8 @@ impl Chooser {
             recent: self.recent[slot(live.next_hop)].count_at(period),
         };
         if buckets.members().len() <= ALL {
-            for live in buckets.members() {
+            let others = |live: &&Live| Some(live.next_hop) != other_than;
+            for live in buckets.members().iter().filter(others) {
                 selection.offer(candidate(*live), live.weight);
             }
         } else {
@@ -152,7 +219,8 @@ impl Chooser {
             for nth in 0..DRAWN {
                 #[expect(clippy::cast_possible_truncation, reason = "any 32 bits will do")]
                 let hash = (draw >> (nth * BUCKETS.ilog2())) as u32;
-                let drawn = buckets.pick(hash).and_then(|hop| buckets.member(hop));
+                let drawn = buckets.pick(hash).filter(|hop| Some(*hop) != other_than);
+                let drawn = drawn.and_then(|hop| buckets.member(hop));
                 if let Some(live) = drawn {
                     // Equal weights: the draw has already taken the weight into account.
                     selection.offer(candidate(live), 1);

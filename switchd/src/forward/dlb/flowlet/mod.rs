@@ -24,20 +24,26 @@
 //! there for the rest of its flowlet even if a way becomes free. So flows that enter a set which
 //! was full go by their bucket, too, until the hold time has passed.
 //!
-//! Hence a packet can overtake another of its flowlet in three cases only: the member died, which
-//! is counted; the flow went by its bucket when a member joined, as in any static ECMP; the group's
-//! mode was changed.
+//! Hence a packet can overtake another of its flowlet in three cases only, if its sender gives no
+//! advice: the member died, which is counted; the flow went by its bucket when a member joined, as
+//! in any static ECMP; the group's mode was changed.
+//!
+//! A flow may come with the advice of its sender (SW-6). It is a connection then: all of its
+//! sub-paths, which it uses one after the other. Inside a flowlet it moves when the sender says
+//! that it has left a sub-path (flag S): what was sent on the sub-path that it takes now is older
+//! than what it has just sent on another. It is never balanced per packet.
 //!
 //! Each worker has its own table: a flow arrives at one receive queue, so at one worker.
 
 mod choice;
 
+use super::host_sprayed::Advice;
 use crate::id::{GroupId, NextHopId};
 use crate::limits::MAX_GROUPS;
 use crate::stats::{FlowletRow, FlowletStats};
 use crate::tables::buckets::Buckets;
 use crate::tables::dlb::{MAX_ENTRIES, Mode, Settings};
-use choice::{Chooser, Keep};
+use choice::{Chooser, Keep, Wish};
 use common::sync::words::prefetch_all;
 use common::time::{Span, Time};
 use std::sync::Arc;
@@ -58,6 +64,16 @@ pub struct Flow {
     /// Distinguishes it from other flows in that place: another hash, or the same one. Flows of a
     /// lineage with the same place and tag are treated as one flow.
     pub tag: u32,
+    /// What its sender tells with this packet.
+    pub advice: Option<Advice>,
+}
+
+impl Flow {
+    /// The sender says that it has left a sub-path.
+    #[inline]
+    fn has_switched(&self) -> bool {
+        self.advice.is_some_and(|advice| advice.switched)
+    }
 }
 
 /// In the place of a group where there is no entry.
@@ -193,8 +209,10 @@ impl Table {
     ) -> Option<NextHopId> {
         match settings.mode {
             Mode::Off => buckets.pick(flow.hash),
-            Mode::Packet => self.chooser.choose(buckets, quality, now),
-            Mode::Flow | Mode::Flowlet => self.keep(&Lookup {
+            Mode::Packet if flow.advice.is_none() => {
+                self.chooser.choose(buckets, quality, Wish::default(), now)
+            }
+            Mode::Packet | Mode::Flow | Mode::Flowlet => self.keep(&Lookup {
                 flow,
                 buckets,
                 settings,
@@ -231,6 +249,9 @@ impl Table {
     fn keep<Q: Fn(NextHopId) -> u8>(&mut self, lookup: &Lookup<'_, Q>) -> Option<NextHopId> {
         let place = self.place(&lookup.flow);
         match self.sets[place].find(lookup) {
+            Found::Inside(way) | Found::Between(way) if lookup.flow.has_switched() => {
+                self.switched(place, way, lookup)
+            }
             Found::Inside(way) => self.inside(place, way, lookup),
             Found::Between(way) => self.renew(place, way, lookup),
             Found::Free(way) => self.birth(place, way, lookup),
@@ -257,11 +278,39 @@ impl Table {
             entry.renew(lookup, entry.next_hop);
             return Some(entry.next_hop);
         }
-        let next_hop = self
-            .chooser
-            .choose(lookup.buckets, lookup.quality, lookup.now)?;
+        let next_hop = self.chooser.choose(
+            lookup.buckets,
+            lookup.quality,
+            Wish::of(lookup.flow.advice),
+            lookup.now,
+        )?;
         entry.renew(lookup, next_hop);
         self.stats.moved_inside.add(1);
+        Some(next_hop)
+    }
+
+    /// The sender has left a sub-path, which led over this entry's member: the best other one, if
+    /// there is one.
+    #[cold]
+    fn switched<Q: Fn(NextHopId) -> u8>(
+        &mut self,
+        place: usize,
+        way: usize,
+        lookup: &Lookup<'_, Q>,
+    ) -> Option<NextHopId> {
+        let entry = &mut self.sets[place].0[way];
+        let wish = Wish {
+            other_than: Some(entry.next_hop),
+            ..Wish::of(lookup.flow.advice)
+        };
+        let next_hop = self
+            .chooser
+            .choose(lookup.buckets, lookup.quality, wish, lookup.now)?;
+        self.stats.started.add(1);
+        self.stats.hinted.add(1);
+        let has_moved = next_hop != entry.next_hop;
+        self.stats.moved_by_sender.add(u64::from(has_moved));
+        entry.renew(lookup, next_hop);
         Some(next_hop)
     }
 
@@ -277,14 +326,20 @@ impl Table {
         let next_hop = if entry.is_alive(lookup) {
             let keep = Keep {
                 next_hop: entry.next_hop,
-                hysteresis: lookup.settings.hysteresis,
+                hysteresis: choice::hysteresis(lookup.settings.hysteresis, lookup.flow.advice),
                 settle: lookup.settings.settle,
             };
-            self.chooser.choose_again(&keep, buckets, quality, now)?
+            let wish = Wish::of(lookup.flow.advice);
+            self.chooser
+                .choose_again(&keep, buckets, quality, wish, now)?
         } else {
-            self.chooser.choose(buckets, quality, now)?
+            let wish = Wish::of(lookup.flow.advice);
+            self.chooser.choose(buckets, quality, wish, now)?
         };
         self.stats.started.add(1);
+        self.stats
+            .hinted
+            .add(u64::from(lookup.flow.advice.is_some()));
         self.stats.moved.add(u64::from(next_hop != entry.next_hop));
         entry.renew(lookup, next_hop);
         Some(next_hop)
@@ -300,8 +355,9 @@ impl Table {
         let next_hop = if lookup.now < self.crowded[place] {
             lookup.buckets.pick(lookup.flow.hash)?
         } else {
+            let wish = Wish::of(lookup.flow.advice);
             self.chooser
-                .choose(lookup.buckets, lookup.quality, lookup.now)?
+                .choose(lookup.buckets, lookup.quality, wish, lookup.now)?
         };
         let entry = &mut self.sets[place].0[way];
         if entry.is_used() {
@@ -315,6 +371,9 @@ impl Table {
         }
         self.stats.births.add(1);
         self.stats.started.add(1);
+        self.stats
+            .hinted
+            .add(u64::from(lookup.flow.advice.is_some()));
         entry.tag = lookup.flow.tag;
         entry.lineage = lookup.flow.lineage;
         entry.renew(lookup, next_hop);

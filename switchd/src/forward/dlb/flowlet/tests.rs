@@ -6,6 +6,7 @@ use crate::tables::dlb::DEFAULT_ENTRIES;
 use crate::tables::dlb::MAX_AGEING;
 use crate::tables::dlb::Scale;
 use common::units::Rate;
+use common::wire::roce::{BlockClass, Hint, TrafficPattern, TrafficPriority};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -38,6 +39,7 @@ fn flow(number: u32) -> Flow {
         lineage: GROUP.0,
         hash: u32::try_from(mixed >> 32).expect("half"),
         tag: number,
+        advice: None,
     }
 }
 
@@ -106,6 +108,106 @@ impl Bench {
             stats.aged.get(),
             stats.evicted.get(),
         ]
+    }
+}
+
+/// The same flow, whose sender tells something with this packet.
+fn advised(number: u32, hint: Hint, switched: bool) -> Flow {
+    let hint = Hint {
+        movable: true,
+        ..hint
+    };
+    Flow {
+        advice: Some(Advice { hint, switched }),
+        ..flow(number)
+    }
+}
+
+/// SW-6: a sender that leaves a sub-path moves its flow to the best other member at once; until it
+/// does the packets of a flowlet stay together, in mode `packet` as well.
+#[test]
+fn a_sender_that_leaves_its_sub_path_moves_the_flow() {
+    for mode in [Mode::Flow, Mode::Flowlet, Mode::Packet] {
+        let mut bench = Bench::new(mode, &equal(&[1, 2, 3]));
+        bench.bands.extend([(1, 0), (2, 3), (3, 1)]);
+        let (stays, leaves) = [false, true]
+            .map(|switched| advised(5, Hint::default(), switched))
+            .into();
+        for _ in 0..20 {
+            assert_eq!(bench.packet(stays), Some(1));
+            bench.wait(Span::from_micros(1));
+        }
+        assert_eq!(bench.packet(leaves), Some(3), "the best other one");
+        assert_eq!(bench.packet(stays), Some(3), "and stays there");
+        assert_eq!(bench.packet(leaves), Some(1));
+        let stats = bench.table.stats();
+        assert_eq!(
+            (stats.moved_by_sender.get(), stats.moved_inside.get()),
+            (2, 0)
+        );
+        assert_eq!((stats.births.get(), stats.hinted.get()), (1, 3));
+        // With no other member it stays, and with none at all there is none.
+        bench.change(&equal(&[1]));
+        assert_eq!(bench.packet(leaves), Some(1));
+        bench.change(&[]);
+        assert_eq!(bench.packet(leaves), None);
+    }
+}
+
+/// SW-6: of flows that begin together those with long blocks are spread as if the short ones were
+/// hardly there.
+#[test]
+fn flows_with_long_blocks_do_not_meet() {
+    let of = |blocks| Hint {
+        blocks,
+        ..Hint::default()
+    };
+    let long = of(BlockClass::Long);
+    for seed in 0..20 {
+        let mut bench = Bench::new(Mode::Flowlet, &equal(&[1, 2, 3, 4]));
+        bench.table = Table::new(DEFAULT_ENTRIES, seed);
+        let mut members = Vec::new();
+        for number in 0..4 {
+            members.push(bench.packet(advised(number, long, false)));
+            for short in 0..5 {
+                let number = 100 + 5 * number + short;
+                bench.packet(advised(number, of(BlockClass::Short), false));
+            }
+        }
+        members.sort_unstable();
+        assert_eq!(members, [1, 2, 3, 4].map(Some), "seed {seed}");
+    }
+}
+
+/// SW-6: a flow into a host that many send to stays on its member; one that may wait stays on one
+/// that is two bands worse; an urgent one leaves for any that is better.
+#[test]
+fn hints_say_when_a_flow_leaves() {
+    let hint = |pattern, priority| Hint {
+        pattern,
+        priority,
+        ..Hint::default()
+    };
+    let (unknown, normal) = (TrafficPattern::Unknown, TrafficPriority::Normal);
+    let many = hint(TrafficPattern::ManyToOne, normal);
+    let low = hint(unknown, TrafficPriority::Low);
+    let high = hint(unknown, TrafficPriority::High);
+    for (hint, band, leaves) in [
+        (many, WORST, false),
+        (low, 3, false),
+        (low, 4, true),
+        (Hint::default(), 1, false),
+        (Hint::default(), 2, true),
+        (high, 1, true),
+    ] {
+        let mut bench = Bench::new(Mode::Flowlet, &equal(&[1, 2]));
+        bench.settings.hysteresis = 1;
+        bench.bands.insert(2, WORST);
+        assert_eq!(bench.packet(advised(9, hint, false)), Some(1));
+        bench.gap();
+        bench.bands.extend([(1, band), (2, 0)]);
+        let next = bench.packet(advised(9, hint, false));
+        assert_eq!(next, Some(1 + u32::from(leaves)), "{hint:?} {band}");
     }
 }
 
@@ -393,6 +495,7 @@ fn groups_do_not_mix() {
                 lineage: group,
                 hash: 99,
                 tag: 99,
+                advice: None,
             };
             let now = Time::from_nanos(turn * 1_000);
             let hop = table.choose(flow, buckets, &settings, &|_| IDLE, 1, now);
@@ -543,7 +646,7 @@ proptest! {
     /// No argument is fatal, and a next hop is always one of the group's.
     #[test]
     fn survives_anything(
-        packets in prop::collection::vec(any::<(u32, u32, u32, u32, u64, u8)>(), 1..60),
+        packets in prop::collection::vec(any::<(u32, u32, u32, u32, u64, u8, Option<(u16, bool)>)>(), 1..60),
         members in prop::collection::vec(any::<(u32, u64, u16)>(), 0..40),
         times in any::<(u64, u64, u64)>(), entries in 0_usize..100, seed in any::<u64>(), mode in 0..4,
     ) {
@@ -559,8 +662,9 @@ proptest! {
             hysteresis: 1,
             settle: Span::from_nanos(times.2),
         };
-        for (group, hash, tag, epoch, now, band) in packets {
-            let flow = Flow { group: GroupId(group % 1_000), lineage: group % 1_000, hash, tag };
+        for (group, hash, tag, epoch, now, band, advice) in packets {
+            let advice = advice.map(|(tag, switched)| Advice { hint: Hint::of(tag), switched });
+            let flow = Flow { group: GroupId(group % 1_000), lineage: group % 1_000, hash, tag, advice };
             let quality = |hop: NextHopId| band.wrapping_mul(hop.0.to_le_bytes()[0]);
             let now = Time::from_nanos(now);
             let hop = table.choose(flow, &buckets, &settings, &quality, epoch, now);

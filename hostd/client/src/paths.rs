@@ -1,0 +1,76 @@
+//! Sub-paths of a connection that carries data, and what is told of its traffic.
+
+use crate::abi::answer::Reply;
+use crate::abi::feature;
+use crate::abi::message::Request;
+use crate::abi::paths::{PathChange, PathOutcome, PathRequest, Traffic};
+use crate::abi::types::ErrorCode;
+use crate::channel::deadline;
+use crate::session::unexpected;
+use crate::{Error, QueuePair};
+use std::time::{Duration, Instant};
+
+/// From one look at the outcome of a change to the next.
+const LOOK: Duration = Duration::from_millis(2);
+
+impl QueuePair {
+    /// Tells of the traffic of this queue pair (HT-46), at any time. hostd sends its packets in the
+    /// class of the priority, lets each block begin a flowlet, and tells the peer and the switches
+    /// on the way. It promises nothing.
+    ///
+    /// # Errors
+    /// A refusal with [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.3.
+    pub fn describe_traffic(&mut self, traffic: &Traffic) -> Result<(), Error> {
+        self.ask_of_paths(PathRequest::Describe(*traffic)).map(drop)
+    }
+
+    /// Changes the sub-paths of a connection that carries data, and how they are used (HT-32), as
+    /// `hostctl set` does, and waits until the peer has made the change, too.
+    ///
+    /// # Errors
+    /// A refusal that says what is not possible, here or at the peer: nothing has changed.
+    /// [`Error::TimedOut`]: the peer has not answered yet, and is asked until it does. A refusal
+    /// with [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.3.
+    pub fn change_paths(&mut self, change: &PathChange, timeout: Duration) -> Result<(), Error> {
+        let until = deadline(timeout);
+        let name = match self.ask_of_paths(PathRequest::Change(*change))? {
+            Reply::PathsAsked { change: 0 } => return Ok(()),
+            Reply::PathsAsked { change } => change,
+            reply => return Err(unexpected(&reply)),
+        };
+        loop {
+            match self.ask_of_paths(PathRequest::Outcome(name))? {
+                Reply::PathsOutcome(PathOutcome::Made) => return Ok(()),
+                Reply::PathsOutcome(PathOutcome::Refused) => {
+                    return Err(Error::Refused {
+                        code: ErrorCode::InvalidArgument,
+                        text: "the peer refused the change".to_owned(),
+                    });
+                }
+                Reply::PathsOutcome(PathOutcome::Pending) => {}
+                reply => return Err(unexpected(&reply)),
+            }
+            if Instant::now() >= until {
+                return Err(Error::TimedOut);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn ask_of_paths(&self, request: PathRequest) -> Result<Reply, Error> {
+        if self.context.features & feature::PATHS == 0 {
+            return Err(Error::Refused {
+                code: ErrorCode::BadVersion,
+                text: "this hostd takes neither hints nor changes of sub-paths: its ABI is older \
+                       than 3.3"
+                    .to_owned(),
+            });
+        }
+        let request = Request::Paths {
+            qp: self.handle,
+            request,
+        };
+        let (reply, _) = self.context.channel.call(&request, None)?;
+        Ok(reply)
+    }
+}

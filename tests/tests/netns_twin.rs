@@ -195,6 +195,7 @@ impl Real {
             icmp_v6: None,
             burst: 0,
             validation: SourceValidation::Off,
+            csig: None,
         };
         let settings = SwitchSettings {
             queue: 1 << 20,

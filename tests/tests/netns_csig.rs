@@ -57,7 +57,7 @@ else:
 
 /// A fabric of two tiers whose switches know tags; each has a locator of its own.
 fn fabric(name: &str) -> Lab {
-    let lab = switches(name).size(2, 1, 1).up().unwrap();
+    let lab = switches(name).size(2, 1, 2).up().unwrap();
     for (node, locator) in [("leaf1", 1), ("spine1", 2), ("leaf2", 3)] {
         let text = format!(
             "\n[csig]\nenabled = true\n[[csig.port]]\nlocator = {locator}\nexpanded_locator = {}\n",

@@ -11,6 +11,7 @@ use hostd_client::abi::ring::memory_len;
 use hostd_client::abi::types::Access;
 use hostd_client::abi::{MAGIC, VERSION_MAJOR, VERSION_MINOR};
 use hostd_client::shm::{Mapping, create_shared};
+use nix::unistd::write;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
@@ -101,7 +102,8 @@ pub(super) struct Memory {
 /// An application and what it holds.
 pub(super) struct Client {
     pub(super) session: Session,
-    pub(super) bell: Doorbell,
+    bell: Doorbell,
+    waker: OwnedFd,
     pub(super) queues: Vec<(u32, Ring)>,
     pub(super) pairs: Vec<QueuePair>,
     pub(super) regions: Vec<Memory>,
@@ -131,14 +133,23 @@ impl Client {
         daemon.ask(&mut session, hello, &[]).expect("welcome");
         let (page, bell) = Doorbell::create().expect("memory");
         let shared = daemon.ask(&mut session, Request::ShareDoorbells, &[page]);
-        shared.expect("a page");
+        let (_, mut descriptors) = shared.expect("a page");
+        let waker = descriptors.pop().expect("an eventfd");
         Self {
             session,
             bell,
+            waker,
             queues: Vec::new(),
             pairs: Vec::new(),
             regions: Vec::new(),
             listeners: Vec::new(),
+        }
+    }
+
+    /// Rings for the queues of a slot, and wakes the worker if it asks for that.
+    pub(super) fn ring(&self, slot: u32) {
+        if self.bell.ring(slot) {
+            write(&self.waker, &1_u64.to_ne_bytes()).expect("an eventfd");
         }
     }
 

@@ -49,6 +49,7 @@ pub(super) struct Daemon {
     pub(super) routes: RouterHandle,
     pub(super) questions: Questions,
     pub(super) doorbells: Doorbells,
+    sleeper: Sleeper,
     wakers: Wakers,
     pub(super) ledger: Ledger,
     pub(super) to_unmap: Receiver<Released>,
@@ -102,6 +103,7 @@ impl Daemon {
             routes,
             questions,
             doorbells: sleeper.doorbells().expect("a descriptor"),
+            sleeper,
             wakers: Wakers::default(),
             ledger: Ledger::new(&Application::default()),
             to_unmap,
@@ -169,6 +171,9 @@ impl Daemon {
     /// A turn of the worker, and of the network, which loses every packet if `deaf`.
     pub(super) fn turn(&mut self, deaf: bool) -> usize {
         let turn = self.worker.turn(self.now);
+        // Sessions that were quiet for long are looked at once their doorbells ring.
+        self.sleeper.look().expect("an epoll");
+        self.worker.rang(self.sleeper.rang());
         self.to_unmap.try_iter().for_each(drop);
         let mut passed = 0;
         while let Some(frame) = self.queue.pick_up() {

@@ -58,7 +58,8 @@ fn is_served(daemon: &mut Daemon, client: &mut Client) {
     let pair = &mut client.pairs[0];
     pair.receive.push(&receive.to_bytes());
     pair.send.push(&send.to_bytes());
-    client.bell.ring(pair.slot);
+    let slot = pair.slot;
+    client.ring(slot);
     let mut ended = Vec::new();
     for _ in 0..PATIENCE {
         daemon.turn(false);
@@ -144,7 +145,7 @@ fn step(
         9 => {
             let (first, count) = (u32::from(program.u8()) * 4, u32::from(program.u8()));
             (first..(first + count).min(1024)).for_each(|slot| {
-                client.bell.ring(slot);
+                client.ring(slot);
             });
         }
         10 | 11 => {
@@ -321,7 +322,8 @@ fn post_send(client: &mut Client, which: u8, stranger: u32, program: &mut Progra
     };
     if let Some(pair) = pick(&mut client.pairs, which & 3) {
         pair.send.push(&work.to_bytes());
-        client.bell.ring(pair.slot);
+        let slot = pair.slot;
+        client.ring(slot);
     }
 }
 
@@ -339,7 +341,8 @@ fn post_receive(client: &mut Client, which: u8, program: &mut Program<'_>) {
     };
     if let Some(pair) = pick(&mut client.pairs, which & 3) {
         pair.receive.push(&work.to_bytes());
-        client.bell.ring(pair.slot);
+        let slot = pair.slot;
+        client.ring(slot);
     }
 }
 

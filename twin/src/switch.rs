@@ -97,6 +97,15 @@ impl SwitchSettings {
         config.fit(facts.collect(), None)
     }
 
+    /// The names of the ports of `node`.
+    pub fn port_names(&self, plan: &Plan, node: NodeId) -> Vec<String> {
+        let links = &plan.nodes[node.index()].ports;
+        let names = links
+            .iter()
+            .map(|link| self.port(plan, *link, false).0.name);
+        names.collect()
+    }
+
     /// The configuration that its daemon runs with: what is not said here is as shipped.
     pub fn config(&self) -> Config {
         let mut config = Config::default();

@@ -82,11 +82,14 @@ impl BlockClass {
 
     /// That of blocks of so many bytes; zero: nothing is said.
     pub const fn of(bytes: u64) -> Self {
-        match bytes {
-            0 => Self::Unknown,
-            1..=Self::SHORT_MAX => Self::Short,
-            ..=Self::MEDIUM_MAX => Self::Medium,
-            _ => Self::Long,
+        if bytes == 0 {
+            Self::Unknown
+        } else if bytes <= Self::SHORT_MAX {
+            Self::Short
+        } else if bytes <= Self::MEDIUM_MAX {
+            Self::Medium
+        } else {
+            Self::Long
         }
     }
 }

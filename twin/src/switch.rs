@@ -17,7 +17,7 @@ use common::xdp::frame::Region;
 use common::xdp::queue::QueueIo;
 use std::sync::Arc;
 use switchd::config::ecmp::Dlb;
-use switchd::config::{Config, Fitted, PortSettings, Qos};
+use switchd::config::{Config, Fitted, PortFacts, PortSettings, Qos};
 use switchd::control::program::Program;
 use switchd::control::publisher::TablePublisher;
 use switchd::drop::DropReason;
@@ -85,6 +85,16 @@ impl SwitchSettings {
     /// # Errors
     /// The keys of `[qos]` that its ports cannot follow.
     pub fn compile(&self, plan: &Plan, node: NodeId) -> Result<Fitted, Refusals> {
+        self.config().fit(self.facts(plan, node), None)
+    }
+
+    /// What is wrong with patterns of ports in `[qos]` that no port of `node` matches.
+    pub fn idle_patterns(&self, plan: &Plan, node: NodeId) -> Vec<String> {
+        self.config().qos.pattern_warnings(&self.facts(plan, node))
+    }
+
+    /// What there is to know of the ports of `node`.
+    fn facts(&self, plan: &Plan, node: NodeId) -> Vec<PortFacts> {
         let ports = &plan.nodes[node.index()].ports;
         let config = self.config();
         let leads_on = |link: usize| plan.links[link].across(node).node.index() >= plan.hosts;
@@ -94,16 +104,7 @@ impl SwitchSettings {
             let (port, device) = self.port(plan, *link, uplink);
             config.facts(&port, device, self.mtu)
         });
-        config.fit(facts.collect(), None)
-    }
-
-    /// The names of the ports of `node`.
-    pub fn port_names(&self, plan: &Plan, node: NodeId) -> Vec<String> {
-        let links = &plan.nodes[node.index()].ports;
-        let names = links
-            .iter()
-            .map(|link| self.port(plan, *link, false).0.name);
-        names.collect()
+        facts.collect()
     }
 
     /// The configuration that its daemon runs with: what is not said here is as shipped.

@@ -504,6 +504,17 @@ static __always_inline __u32 csig_length(const struct port *port, __be16 type) {
     return type == port->csig_compact ? COMPACT_LEN : type == port->csig_expanded ? EXPANDED_LEN : 0;
 }
 
+// What follows a tag of this length. Each is added as a constant, by an instruction that the compiler
+// does not merge with the other: without CAP_PERFMON nothing computed may be added to a pointer.
+static __always_inline void *past_csig(void *at, __u32 length) {
+    if (length == COMPACT_LEN) {
+        asm volatile("%0 += %1" : "+r"(at) : "i"(COMPACT_LEN));
+    } else {
+        asm volatile("%0 += %1" : "+r"(at) : "i"(EXPANDED_LEN));
+    }
+    return at;
+}
+
 static __always_inline struct station *station(const struct bridge_port *own, const __u8 *mac, __u32 vlan) {
     struct station_key key = {.vlan = vlan, .bridge = own->bridge};
     __builtin_memcpy(key.mac, mac, sizeof key.mac);
@@ -570,10 +581,13 @@ static __always_inline int steer_bridged(struct xdp_md *context, const struct po
         }
     }
     __u32 csig = csig_length(port, type);
-    if (csig && at + csig <= end) {
+    if (csig) {
         // What the bridge floods is told apart by what it is.
-        at += csig;
-        type = *(__be16 *)(at - sizeof type);
+        void *next = past_csig(at, csig);
+        if (next <= end) {
+            at = next;
+            type = *(__be16 *)(at - sizeof type);
+        }
     }
     if (own->flags & BRIDGE_FILTERS) {
         if (!vlan)
@@ -662,7 +676,7 @@ static __always_inline int steer(struct xdp_md *context) {
     }
     __u32 csig = csig_length(port, type);
     if (csig) {
-        at += csig;
+        at = past_csig(at, csig);
         // The daemon counts those that are no tags.
         if (at > end)
             return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();

@@ -47,11 +47,9 @@ pub(super) fn switches(raw: &Raw, plan: &Plan, poll: Span) -> At<SwitchSettings>
         for node in plan.hosts..plan.nodes.len() {
             let node = NodeId(u32::try_from(node).expect("few nodes"));
             // No ports come later here, so patterns have to match those that are there.
-            let config = Config {
-                ports: settings.port_names(plan, node),
-                ..config.clone()
-            };
-            config.validate().map_err(|it| refused(qos, &it))?;
+            if let Some(reason) = settings.idle_patterns(plan, node).into_iter().next() {
+                return Err((qos.span().start, reason));
+            }
             let compiled = settings.compile(plan, node);
             compiled.map_err(|it| refused(qos, &it))?;
         }

@@ -48,7 +48,7 @@ impl Qos {
     }
 
     /// A warning for each pattern that no port matches yet.
-    pub(super) fn pattern_warnings(&self, ports: &[PortFacts]) -> Vec<String> {
+    pub fn pattern_warnings(&self, ports: &[PortFacts]) -> Vec<String> {
         let patterns = self.nobodys(ports).filter(|(_, name)| is_pattern(name));
         patterns
             .map(|(key, name)| format!("{key}: {} so far", nobody(name, ports)))

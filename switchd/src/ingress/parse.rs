@@ -111,7 +111,7 @@ fn tags(frame: &[u8], csig: Option<Reading>) -> Result<(vlan::Stack, Edits), wir
         return Ok((vlan::walk(frame)?, Edits::default()));
     };
     let tagged = csig::walk(frame, reading.tpids)?;
-    let edits = tagged.csig.map_or(Edits::default(), |(form, _)| {
+    let edits = tagged.csig.map_or_else(Edits::default, |(form, _)| {
         Edits::of_tag(form, reading.is_trusted)
     });
     Ok((tagged.stack, edits))

@@ -60,7 +60,7 @@ impl Load {
                 let times = i32::try_from(steps).unwrap_or(i32::MAX);
                 // What was sent was sent in between.
                 self.level = self.level * kept.powi(times) + bytes * kept.powi(times / 2);
-                self.since = self.since + Span::from_nanos(steps * step);
+                self.since += Span::from_nanos(steps * step);
             }
         }
         self.sent = sent;

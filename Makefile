@@ -110,6 +110,8 @@ soak: setup
 	$(CARGO) build --release -p hostd-client --bins
 	$(CARGO) test --release -p hostd --test engine -- --ignored
 	$(CARGO) test --release -p hostd --test edge -- --ignored --nocapture --test-threads 1
+	$(CARGO) build --workspace --bins
+	$(CARGO) test -p fabric-tests --test netns_paths -- --ignored --nocapture
 
 clean:
 	$(CARGO) clean

@@ -68,7 +68,7 @@ pub const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "transports",
-        about: "hostd between two hosts, beside bare AF_XDP and the kernel's UDP and TCP",
+        about: "hostd on a link and over four paths, beside bare AF_XDP and the kernel's UDP, TCP, Multipath TCP",
         privileged: true,
         seconds: 45,
         prepare: transports::prepare,

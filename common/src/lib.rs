@@ -13,8 +13,10 @@
 //!   netlink       the kernel's links, addresses, neighbours and routes (read only)
 //!   admin         the admin socket, both ends: one line asks, one line answers
 //!   config        strict, layered configuration
+//!   csig          how the values of congestion signals are written, and the configuration of that
 //!   log           lines on stderr
 //!   metrics       Prometheus
+//!   schedulers    what the ends of a link tell each other about how they spread packets
 //! ```
 //!
 //! A module imports only modules that stand before it in this list. `wire` and `sync` import none.
@@ -26,12 +28,14 @@
 
 pub mod admin;
 pub mod config;
+pub mod csig;
 mod drop;
 pub mod flow_control;
 pub mod histogram;
 pub mod log;
 pub mod metrics;
 pub mod netlink;
+pub mod schedulers;
 pub mod sync;
 pub mod sys;
 pub mod time;

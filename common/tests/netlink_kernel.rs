@@ -705,8 +705,27 @@ fn until_so(watch: &mut Watch, holds: impl Fn(&Watch) -> bool) -> Span {
     monotonic().since(began)
 }
 
-/// SW-2: with 500,000 routes, what a link takes along that goes down, and neighbours whose messages
-/// were lost, are known before the routes have been dumped.
+/// How long this thread was ready to run and did not: schedstat(5).
+fn waited() -> Span {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("it is there");
+    let nanos = text.split_whitespace().nth(1);
+    Span::from_nanos(nanos.and_then(|it| it.parse().ok()).expect("a number"))
+}
+
+/// As [`until`], less the time in which the machine let the thread wait for a core.
+fn until_at_work(watch: &mut Watch, holds: impl Fn(&Mirror) -> bool) -> Span {
+    let before = waited();
+    let took = until(watch, holds);
+    let machine = waited().nanos() - before.nanos();
+    Span::from_nanos(took.nanos().saturating_sub(machine))
+}
+
+/// Within so long a route that the kernel drops without a word is known to be gone.
+const SILENT_LIMIT: Span = Span::from_millis(100);
+
+/// SW-2: with 500,000 routes, what a link takes along that goes down is known within 100 ms; all
+/// routes, if they go with it, and neighbours whose messages were lost, before the routes have been
+/// dumped. As a core may be slow for a while, the link has three tries.
 #[test]
 fn what_a_full_table_hides_is_known_before_it_is_dumped() {
     in_namespace(|| {
@@ -725,18 +744,26 @@ fn what_a_full_table_hides_is_known_before_it_is_dumped() {
         let mut watch = Watch::open(Settings::default(), 65_536).unwrap();
         let limit = monotonic() + Span::from_secs(60);
         watch.sync(limit, &mut Vec::new()).unwrap();
-        ip("route add 10.9.0.0/16 via 10.0.1.2");
         let lost = key("10.9.0.0/16", 0);
-        until(&mut watch, |mirror| mirror.route(&lost).is_some());
         let ends = |watch: &Watch| watch.follower().statistics().last_end;
-        let before = ends(&watch);
-        ip("link set right down");
-        let took = until(&mut watch, |mirror| mirror.route(&lost).is_none());
-        assert_eq!(ends(&watch), before);
-        println!("a route of a link that went down: {took}");
-        // The resynchronisation that follows; then nothing is under way.
-        until_so(&mut watch, |watch| ends(watch) != before);
-        follow(&mut watch, Span::from_secs(5));
+        let mut tries = Vec::new();
+        while tries.len() < 3 && tries.iter().all(|took| *took >= SILENT_LIMIT) {
+            ip("link set right up");
+            ip("route replace 10.9.0.0/16 via 10.0.1.2");
+            until(&mut watch, |mirror| mirror.route(&lost).is_some());
+            follow(&mut watch, Span::from_secs(5));
+            let before = ends(&watch);
+            ip("link set right down");
+            tries.push(until_at_work(&mut watch, |mirror| {
+                mirror.route(&lost).is_none()
+            }));
+            assert_eq!(ends(&watch), before);
+            // The resynchronisation that follows; then nothing is under way.
+            until_so(&mut watch, |watch| ends(watch) != before);
+            follow(&mut watch, Span::from_secs(5));
+        }
+        println!("a route of a link that went down: {tries:?}");
+        assert!(tries.iter().any(|took| *took < SILENT_LIMIT), "{tries:?}");
         let before = ends(&watch);
         let neighbour = |n: u32| {
             let [_, _, third, fourth] = n.to_be_bytes();
@@ -756,5 +783,13 @@ fn what_a_full_table_hides_is_known_before_it_is_dumped() {
             "a neighbour whose message was lost: {took}; all dumped: {}",
             statistics.last_duration
         );
+        until_so(&mut watch, |watch| ends(watch) != before);
+        follow(&mut watch, Span::from_secs(5));
+        let before = ends(&watch);
+        ip("link set left down");
+        let last = key("27.161.31.0/24", 0);
+        let took = until_at_work(&mut watch, |mirror| mirror.route(&last).is_none());
+        assert_eq!(ends(&watch), before);
+        println!("all routes of the link that has them all: {took}");
     });
 }

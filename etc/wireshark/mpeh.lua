@@ -71,6 +71,12 @@ f.reserved = ProtoField.uint16("mpeh.reserved", "Reserved", base.HEX)
 f.length = ProtoField.uint8("mpeh.ext.length", "Extension length (words)", base.DEC)
 f.blocks = ProtoField.uint8("mpeh.ext.blocks", "Blocks", base.HEX)
 f.cookie = ProtoField.bytes("mpeh.ext.cookie", "Cookie")
+f.signed = ProtoField.bool("mpeh.reflection.valid", "There was a tag")
+f.signed_path = ProtoField.uint8("mpeh.reflection.path", "Path that it came by", base.DEC)
+f.signal = ProtoField.uint8("mpeh.reflection.signal", "Signal", base.DEC,
+    { [0] = "min(ABW)", [1] = "min(ABW/C)", [2] = "max(PD)" })
+f.value = ProtoField.uint32("mpeh.reflection.value", "Value", base.DEC)
+f.locator = ProtoField.uint16("mpeh.reflection.locator", "Locator", base.HEX)
 f.kind = ProtoField.uint8("mpeh.change.kind", "Kind", base.DEC,
     { [1] = "change asked for", [2] = "change answered", [3] = "path probed", [4] = "probe answered" })
 f.fields = ProtoField.uint8("mpeh.change.fields", "Fields that change", base.HEX)
@@ -128,13 +134,16 @@ o.micros = ProtoField.uint16("mpeh_offer.reorder_us", "Reorder tolerance (us)", 
 o.buffer = ProtoField.uint16("mpeh_offer.reorder_buffer", "Reorder buffer (packets)", base.DEC)
 o.timeout = ProtoField.uint16("mpeh_offer.flowlet_us", "Flowlet time-out (us)", base.DEC)
 o.cookie = ProtoField.bytes("mpeh_offer.cookie", "Cookie")
-o.blocks = ProtoField.uint8("mpeh_offer.blocks", "Blocks that are understood", base.HEX)
+o.blocks = ProtoField.uint8("mpeh_offer.blocks", "Blocks that are understood", base.HEX, nil, 0x3f)
+o.service = ProtoField.uint8("mpeh_offer.service", "Delivery service", base.DEC,
+    { [0] = "ordered", [1] = "unordered", [2] = "idempotent" }, 0xc0)
 o.data = ProtoField.uint8("mpeh_offer.data_length", "Bytes of application data", base.DEC)
 local absurd = ProtoExpert.new("mpeh_offer.absurd", "Nobody takes this offer", expert.group.PROTOCOL,
     expert.severity.NOTE)
 offer.experts = { absurd }
 
 local CHANGE = 48
+local REFLECTION = 8
 local BTH, MPEH, EXTENSION, SACK, MARKS, ICRC = 12, 8, 8, 36, 36, 4
 -- Behind BTH and DETH; its last bytes are those of the private data of REQ and REP.
 local MAD_AT, MAD, OFFER = 20, 256, 24
@@ -187,6 +196,28 @@ local function change(range, tree)
     end
 end
 
+-- Block 1 of the extension.
+local function reflection(range, tree)
+    local block = tree:add(range, "Reflection of a CSIG tag")
+    local flags = range(0, 1):uint()
+    block:add(f.signed, range(0, 1), flags >= 0x80)
+    block:add(f.signed_path, range(1, 1))
+    if flags < 0x80 then
+        return
+    end
+    local signal, value, locator
+    if flags % 2 == 1 then
+        local word = range(4, 3):uint()
+        signal, value, locator = math.floor(word / 0x100000), word % 0x100000, range(2, 2):uint()
+    else
+        local word = range(2, 2):uint()
+        signal, value, locator = math.floor(word / 0x2000), math.floor(word / 0x80) % 0x20, word % 0x80
+    end
+    block:add(f.signal, range(2, 6), signal)
+    block:add(f.value, range(2, 6), value)
+    block:add(f.locator, range(2, 6), locator)
+end
+
 local function extension(bytes, read, tree)
     local at = read.at
     if bytes:len() < at + EXTENSION then
@@ -196,10 +227,14 @@ local function extension(bytes, read, tree)
     local length = bytes(at, 1):uint() * 4
     local blocks = bytes(at + 1, 1):uint()
     local known = EXTENSION
-    if blocks % 2 == 1 then
+    local changes, reflects = blocks % 2 == 1, math.floor(blocks / 2) % 2 == 1
+    if changes then
         known = known + CHANGE
     end
-    if length < known or length > 64 or (blocks < 2) ~= (length == known) then
+    if reflects then
+        known = known + REFLECTION
+    end
+    if length < known or length > 64 or (blocks < 4) ~= (length == known) then
         tree:add_proto_expert_info(wrong, "The extension has a wrong length")
         read.whole = false
         return
@@ -212,8 +247,11 @@ local function extension(bytes, read, tree)
     ext:add(f.length, range(0, 1))
     ext:add(f.blocks, range(1, 1))
     ext:add(f.cookie, range(2, 6))
-    if known > EXTENSION then
+    if changes then
         change(range(EXTENSION, CHANGE), ext)
+    end
+    if reflects then
+        reflection(range(known - REFLECTION, REFLECTION), ext)
     end
     if length > known then
         ext:add(f.unknown, range(known, length - known))
@@ -407,6 +445,7 @@ local function negotiation(bytes, root)
     end
     tree:add(o.cookie, range(16, 6))
     tree:add(o.blocks, range(22, 1))
+    tree:add(o.service, range(22, 1))
     tree:add(o.data, range(23, 1))
     local bits = range(5, 1):uint()
     local mtu, room = math.floor(bits / 16), attribute == REQ and 32 or 172

@@ -4,8 +4,10 @@ mod compare;
 mod demo;
 mod file;
 mod interrupts;
+mod matrix;
 mod progress;
 mod show;
+mod train;
 mod twin;
 
 use std::os::unix::process::CommandExt;
@@ -264,6 +266,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
         l2: up.l2,
         vlans: up.vlans.unwrap_or(0),
         taps: up.tap,
+        ..Options::default()
     };
     let name = options.name.clone();
     let interrupts = Interrupts::watch(&[&name])?;

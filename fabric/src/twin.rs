@@ -1,7 +1,9 @@
 //! `fabric twin`: fabrics in virtual time.
 
 use crate::compare::Compare;
+use crate::matrix::MatrixArgs;
 use crate::progress::spinner;
+use crate::train::Train;
 use clap::{Args, Subcommand};
 use console::style;
 use indicatif::ProgressBar;
@@ -28,6 +30,10 @@ pub(crate) enum Twin {
     Soak(SoakArgs),
     /// Run the connection matrices of a folder with htsim's settings, beside given figures
     Compare(Compare),
+    /// Make the table of scenarios of switchd's AI ECN from simulated workloads, and judge it
+    Train(Train),
+    /// Run all congestion controls in the same scenarios and show their figures side by side
+    Matrix(MatrixArgs),
 }
 
 #[derive(Debug, Args)]
@@ -126,6 +132,8 @@ impl Twin {
             Self::Check(check) => check.run(),
             Self::Soak(soak) => soak.run(),
             Self::Compare(compare) => compare.run(),
+            Self::Train(train) => train.run(),
+            Self::Matrix(matrix) => matrix.run(),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,

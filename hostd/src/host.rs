@@ -8,7 +8,7 @@ use crate::control::port::{Announce, Port};
 use crate::control::questions::{self, RouterHandle};
 use crate::control::report::{InForce, Sources};
 use crate::control::routes::{Router, RouterEnd};
-use crate::control::{admin, telemetry::Telemetry};
+use crate::control::{admin, schedulers, telemetry::Telemetry};
 use crate::doorbell::Doorbells;
 use crate::edge::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
 use crate::edge::region::Released;
@@ -21,6 +21,7 @@ use common::config::Loaded;
 use common::sys::{Waker, monotonic};
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::Mac;
 use common::xdp::frame::FramePool;
 use common::xdp::limits::PACKET_MAX;
 use common::xdp::netdev::Device;
@@ -230,6 +231,8 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
         let mut options = PortOptions::new(Role::Host);
         options.mode = interface.mode;
         let port = open_port(&umem, &interface.name, &options)?;
+        let told = port.steering.set_signals(config.engine([0; 32]).tpids());
+        told.map_err(system("settings of the steering program"))?;
         tracing::info!(
             interface = %interface.name,
             mode = %port.mode,
@@ -238,11 +241,8 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
             mtu = port.device.mtu,
             "interface open"
         );
-        let queues = port
-            .queues
-            .iter()
-            .map(|queue| queue.counters().clone())
-            .collect();
+        let queues = port.queues.iter();
+        let queues = queues.map(|queue| queue.counters().clone()).collect();
         let mtu = port.device.mtu;
         let standing = Standing { speeds, mtu };
         let link = Arc::new(Link::new(wanted(interface), standing));
@@ -255,7 +255,7 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
             queues,
             link,
         });
-        ports.push(NetPort::new(port.queues));
+        ports.push(NetPort::new(port.queues).with_mac(Mac(port.device.mac)));
     }
     let path_mtu = config.transport.path_mtu.min(longest_payload(&pool));
     let links = interfaces.iter().map(|interface| interface.link.clone());
@@ -502,11 +502,15 @@ impl Listeners {
             published: published.clone(),
             config: in_force(loaded, interfaces.clone()),
             alive: alive.clone(),
+            schedulers: loaded.settings.schedulers(),
         };
         tokio::spawn(admin::serve(self.admin, sources.clone(), worker.clone()));
         tokio::spawn(applications.clone().serve(self.application));
         tokio::spawn(heartbeat(worker, published, alive));
         tokio::spawn(tell_status(sources.clone()));
+        if let Some(shared) = sources.schedulers.clone() {
+            tokio::spawn(schedulers::announce(shared, sources.interfaces.clone()));
+        }
         if let Some(listener) = self.metrics {
             let source = Arc::new(Telemetry::new(sources));
             tokio::spawn(common::metrics::serve(listener, source));

@@ -3,8 +3,10 @@
 use crate::limits;
 use crate::pauses::PauseCounters;
 use crate::verbs::{Access, DropCounters, MultipathConfig, PathStanding, PortSet, State, Traffic};
+use common::csig::SIGNALS;
 use common::histogram::Histogram;
-use common::time::Span;
+use common::time::{Span, Time};
+use common::wire::csig::Signal;
 use std::net::IpAddr;
 
 impl EngineStatistics {
@@ -122,6 +124,14 @@ pub struct TransportCounters {
     pub changes_refused: u64,
     /// Probes of paths that were put in force (HT-32).
     pub path_probes: u64,
+    /// Packets sent with a tag for CSIG or INT (CS-8, SW-52).
+    pub tx_tags: u64,
+    /// What peers said of such tags: values.
+    pub rx_signals: u64,
+    /// The same: that packets came without.
+    pub rx_unsigned: u64,
+    /// The same: of signals, hops or paths that there are not.
+    pub rx_bad_signals: u64,
 }
 
 impl TransportCounters {
@@ -142,6 +152,10 @@ impl TransportCounters {
             changes: counters.changes,
             changes_refused: counters.changes_refused,
             path_probes: counters.path_probes,
+            tx_tags: counters.tx_tags,
+            rx_signals: counters.rx_signals,
+            rx_unsigned: counters.rx_unsigned,
+            rx_bad_signals: counters.rx_bad_signals,
         }
     }
 
@@ -161,6 +175,10 @@ impl TransportCounters {
         self.changes += now.changes - before.changes;
         self.changes_refused += now.changes_refused - before.changes_refused;
         self.path_probes += now.path_probes - before.path_probes;
+        self.tx_tags += now.tx_tags - before.tx_tags;
+        self.rx_signals += now.rx_signals - before.rx_signals;
+        self.rx_unsigned += now.rx_unsigned - before.rx_unsigned;
+        self.rx_bad_signals += now.rx_bad_signals - before.rx_bad_signals;
     }
 }
 
@@ -173,12 +191,14 @@ pub struct QueuePairCounters {
     pub tx_bytes: u64,
     /// Data packets received, those dropped included.
     pub rx_packets: u64,
-    /// Payload bytes delivered in order.
+    /// Payload bytes delivered.
     pub rx_bytes: u64,
     /// Messages that the peer acknowledged.
     pub tx_messages: u64,
     /// Messages delivered.
     pub rx_messages: u64,
+    /// Those of them that were delivered before their turn (HT-39).
+    pub early_messages: u64,
     /// Acknowledgements of any kind sent.
     pub tx_acks: u64,
     /// Acknowledgements of any kind received.
@@ -226,6 +246,14 @@ pub struct QueuePairCounters {
     pub changes_refused: u64,
     /// Probes of paths that were put in force (HT-32).
     pub path_probes: u64,
+    /// Packets sent with a tag for CSIG or INT (CS-8, SW-52).
+    pub tx_tags: u64,
+    /// What the peer said of such tags: values.
+    pub rx_signals: u64,
+    /// The same: that packets came without.
+    pub rx_unsigned: u64,
+    /// The same: of signals, hops or paths that there are not.
+    pub rx_bad_signals: u64,
 }
 
 /// How a shared receive queue stands (`ibv_query_srq`).
@@ -268,6 +296,10 @@ pub struct QueuePairStatistics {
     pub in_flight: u32,
     /// Most packets that may be in flight.
     pub window: u32,
+    /// The algorithm of congestion control.
+    pub congestion: &'static str,
+    /// Whether congestion signals decided the last time; `None`: they never do.
+    pub guided: Option<bool>,
     /// Packets in the reorder buffer.
     pub reordering: u32,
     /// Send requests that have not completed.
@@ -309,6 +341,49 @@ pub struct PathStatistics {
     pub standing: PathStanding,
     /// The share of packets, or of flowlets, against that of other paths.
     pub weight: u8,
+    /// What the network said of it (CS-10).
+    pub signals: [Option<PathSignal>; SIGNALS],
+    /// It takes CSIG tags off, as far as is known (CS-9).
+    pub stripped: bool,
+    /// What is in flight on its worst link, if the peer told of that (SW-52).
+    pub load: Option<PathLoad>,
+}
+
+/// What telemetry says of the worst link of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathLoad {
+    /// The number of the hop, from one on: the first is that next to the sender.
+    pub hop: u8,
+    /// The path has more hops than telemetry has room for: a later one may be worse.
+    pub is_cut: bool,
+    /// What is in flight on it, in 1024ths of its delay-bandwidth product.
+    pub in_flight: u64,
+    /// Bytes in its queue.
+    pub queue: u64,
+    /// Its speed in bits a second.
+    pub speed: u64,
+    /// When it came.
+    pub at: Time,
+}
+
+/// One signal of one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathSignal {
+    /// Which.
+    pub signal: Signal,
+    /// The last value: bits a second, millionths of the capacity, or nanoseconds.
+    pub last: u64,
+    /// The moving average, in which each value counts for an eighth.
+    pub smoothed: u64,
+    /// The device that wrote the last value.
+    pub locator: u16,
+    /// No device has replaced what the packet began with: none of them knows the signal, or all
+    /// are idle.
+    pub is_neutral: bool,
+    /// That device leads to a host.
+    pub is_last_hop: bool,
+    /// When it came.
+    pub at: Time,
 }
 
 /// How a memory window stands.

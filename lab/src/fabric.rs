@@ -12,7 +12,7 @@ use super::control::{DaemonStatus, Request, SUPERVISE, ask};
 use super::settings::{State, binary};
 use super::supervisor::log_tail;
 use super::sweep::{strangers, supervisor, sweep};
-use super::topology::{Daemons, NodeRole, Options, Qos, Topology};
+use super::topology::{Congestion, Daemons, NodeRole, Options, Qos, Topology};
 use super::{Host, LabError, Progress, RUN, node_dir, run_dir, settings, wiring};
 
 /// Longest time from the start of a daemon until it forwards.
@@ -78,6 +78,13 @@ impl Builder {
     #[must_use]
     pub fn mtu(mut self, mtu: u32) -> Builder {
         self.options.mtu = mtu;
+        self
+    }
+
+    /// How hosts answer to congestion.
+    #[must_use]
+    pub fn congestion(mut self, congestion: Congestion) -> Builder {
+        self.options.congestion = congestion;
         self
     }
 

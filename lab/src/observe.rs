@@ -84,13 +84,14 @@ pub fn eventually<T>(
     }
 }
 
-/// Packets that the daemons have lost, by node and reason; reasons without a packet are left out.
+/// Packets that the daemons that run have lost, by node and reason; reasons without a packet are
+/// left out.
 ///
 /// # Errors
 /// When a switchctl or hostctl fails.
 pub fn drops(lab: &Lab) -> Result<Counts, LabError> {
     let mut counts = Counts::new();
-    for daemon in lab.daemons()? {
+    for daemon in lab.daemons()?.into_iter().filter(|it| it.pid.is_some()) {
         let node = daemon.node;
         let answer = match daemon.program.as_str() {
             "switchd" => lab.switchctl(&node, &["show", "drops"])?,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::topology::{Node, NodeRole, Options, Qos, Topology};
+use super::topology::{Congestion, Node, NodeRole, Options, Qos, Topology};
 use super::{LabError, node_dir, run_dir};
 use common::time::Span;
 use common::units::Rate;
@@ -142,17 +142,33 @@ fn ports(options: &Options, plan: &Topology, node: &Node) -> Table {
             ])),
         ),
     ]);
+    let to_hosts: Vec<String> = ports_of_hosts(plan, node).collect();
+    let mut own = Vec::new();
     // What is bridged has no route back.
     if !options.l2 {
-        let port = |name: String| {
+        let port = |name: &String| {
             let strict = Value::String("strict".to_owned());
             Value::Table(table([
-                ("name", Value::String(name)),
+                ("name", Value::String(name.clone())),
                 ("source_validation", strict),
             ]))
         };
-        let ports = ports_of_hosts(plan, node).map(port).collect();
-        all.insert("port".to_owned(), Value::Array(ports));
+        own.extend(to_hosts.iter().map(port));
+    }
+    if let Some(speed) = options.fabric_speed {
+        let speed = Value::String(format!("{speed}bps"));
+        let names = plan.ends(&node.name).map(|end| &end.interface);
+        let between = names.filter(|name| !to_hosts.contains(name));
+        own.extend(between.map(|name| {
+            Value::Table(table([
+                ("name", Value::String(name.clone())),
+                ("speed", speed.clone()),
+                ("link_speed", speed.clone()),
+            ]))
+        }));
+    }
+    if !own.is_empty() || !options.l2 {
+        all.insert("port".to_owned(), Value::Array(own));
     }
     all
 }
@@ -350,6 +366,15 @@ const STORM_MS: u64 = 5_000;
 /// vain.
 const LATE_BY_US: i64 = 20_000;
 
+/// The name of what steers the windows of hosts.
+fn congestion(options: &Options) -> Value {
+    let name = match options.congestion {
+        Congestion::Off => "fixed",
+        Congestion::Marks => "dctcp",
+    };
+    Value::String(name.to_owned())
+}
+
 /// hostd: the host's one interface, at the link's speed.
 fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
     let speed = Value::String(format!("{}bps", options.speed));
@@ -392,6 +417,7 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
                 // All that hostd allows in flight: round trips are long when each switch waits for
                 // a core.
                 ("window", Value::Integer(512)),
+                ("congestion", congestion(options)),
             ])),
         ),
         ("interface", Value::Array(interfaces)),

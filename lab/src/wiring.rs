@@ -171,7 +171,12 @@ fn raise_node(options: &Options, plan: &Topology, node: &Node) -> Result<(), Lab
     // switchd shapes its ports itself; the kernel needs a queueing discipline to do the same.
     if node.role == NodeRole::Host || options.daemons == Daemons::KernelRouters {
         for end in plan.ends(&node.name) {
-            shape(&ns, &end.interface, options.speed)?;
+            // Interfaces are named after the node behind them.
+            let peer = plan.node(&end.interface);
+            let inside = node.role.is_switch() && peer.is_some_and(|it| it.role.is_switch());
+            let fabric_speed = options.fabric_speed.filter(|_| inside);
+            let speed = fabric_speed.unwrap_or(options.speed);
+            shape(&ns, &end.interface, speed)?;
         }
     }
     Ok(())

@@ -19,6 +19,8 @@ common::drop_reasons! {
     /// The frame ends in its CSIG tag, or that is not the last tag: another one, of CSIG or of a
     /// VLAN, is behind it.
     BadCsig => "bad_csig",
+    /// The same of its INT tag.
+    BadInt => "bad_int",
     /// A MAC control frame is cut, or a PFC frame is shorter than its eight times (IEEE 802.3 annex
     /// 31).
     ControlLength => "control_length",
@@ -40,6 +42,8 @@ common::drop_reasons! {
     /// The port forwards no IPv4 packets: its `forwarding` is off while that of all interfaces is
     /// on.
     NotForwarding => "not_forwarding",
+    /// The interface by which the IPv6 packet arrived has no IPv6 (`disable_ipv6`).
+    Ipv6Disabled => "ipv6_disabled",
     /// The destination is a multicast or broadcast address, which this switch does not route.
     Multicast => "multicast",
     /// The packet has IPv4 options or an IPv6 hop-by-hop header, which only the kernel reads. The
@@ -110,6 +114,8 @@ impl From<wire::Error> for DropReason {
         match error {
             wire::Error::Truncated { header: "csig", .. }
             | wire::Error::Field { header: "csig", .. } => Self::BadCsig,
+            wire::Error::Truncated { header: "int", .. }
+            | wire::Error::Field { header: "int", .. } => Self::BadInt,
             wire::Error::Truncated { .. } => Self::Truncated,
             wire::Error::Checksum { .. } => Self::BadChecksum,
             _ => Self::Malformed,

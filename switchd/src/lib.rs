@@ -33,6 +33,7 @@
 //!   tables    what control publishes: ports, next hops, groups, policies
 //!   stats     what is counted
 //!   trace     what each stage decided about chosen packets
+//!   flows     what passes in each direction of RoCEv2 connections
 //!   bit_set   sets of small numbers
 //! ```
 //!
@@ -68,9 +69,11 @@ pub mod config;
 pub mod control;
 pub mod drop;
 pub mod egress;
+pub mod flows;
 pub mod forward;
 pub mod id;
 pub mod ingress;
+pub mod insight;
 pub mod io;
 pub mod limits;
 pub mod outcome;

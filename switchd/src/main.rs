@@ -71,18 +71,23 @@ fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     }
     match arguments.command {
         Some(Command::Check { print }) => {
-            for warning in switchd::preflight::warnings(config) {
+            let warnings = switchd::preflight::warnings(config);
+            let unmatched = switchd::preflight::unmatched(config);
+            for warning in warnings.into_iter().chain(unmatched) {
                 eprintln!("warning: {warning}");
-            }
-            // The file may be for another machine, or for one whose interfaces come later.
-            if let Err(error) = switchd::preflight::devices(config) {
-                eprintln!("warning: it would not start here and now: {error}");
             }
             if print {
                 print!("{}", toml::to_string(config)?);
             } else {
                 println!("{}: valid", source.path.display());
             }
+            // The file may be for another machine, or for one whose interfaces come later.
+            let starts = switchd::preflight::devices(config);
+            let starts = starts.map_err(|error| match error {
+                SwitchError::Config(refusals) => loaded.refused(&refusals).to_string(),
+                other => other.to_string(),
+            });
+            starts.map_err(|error| format!("it would not start here and now: {error}"))?;
             Ok(())
         }
         Some(Command::ShowConfig) => {

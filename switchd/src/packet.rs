@@ -3,8 +3,9 @@
 use crate::id::{PortId, TraceId};
 use crate::limits::CELL;
 use crate::tables::interfaces::InterfaceId;
-use common::time::Time;
-use common::wire::csig::Form;
+use common::time::{Span, Time};
+use common::wire::csig::{Form, Kind};
+use common::wire::int;
 use common::xdp::frame::Frame;
 use common::xdp::queue::LINE_OVERHEAD;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -31,7 +32,7 @@ pub struct Packet {
     pub class: u8,
     /// Priority group of its ingress port that it is charged to.
     pub group: u8,
-    /// Hash of its flow if elephants of its class are looked for, otherwise zero.
+    /// Hash of its flow if flows of its class are told apart, otherwise zero.
     pub flow: u32,
     /// Differentiated services code point that it leaves with.
     pub dscp: u8,
@@ -43,7 +44,33 @@ pub struct Packet {
     /// Which traced packet it is, if it is one.
     pub trace: TraceId,
     /// When the batch was taken from the device that it arrived in.
-    pub received: Time,
+    pub received: Recently,
+}
+
+// Three quarters of a line: queues hold many of them.
+const _: () = assert!(size_of::<Packet>() == 48);
+
+/// A time of the last minute, in four bytes: units of 16 ns, whose count begins anew every 68 s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recently(u32);
+
+impl Recently {
+    /// Binary logarithm of the unit in nanoseconds.
+    const SHIFT: u32 = 4;
+
+    /// This time, rounded down to the unit.
+    #[inline]
+    pub const fn at(time: Time) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the count begins anew")]
+        Self((time.nanos() >> Self::SHIFT) as u32)
+    }
+
+    /// What has passed until `now`, to within the unit, if that is less than 68 s.
+    #[inline]
+    pub fn until(self, now: Time) -> Span {
+        let units = Self::at(now).0.wrapping_sub(self.0);
+        Span::from_nanos(u64::from(units) << Self::SHIFT)
+    }
 }
 
 /// A set of changes.
@@ -64,10 +91,14 @@ impl Edits {
     pub const COMPACT: Self = Self(16);
     /// It has an expanded CSIG tag.
     pub const EXPANDED: Self = Self(32);
-    /// Its CSIG tag came from a port that is not trusted.
+    /// The tag that tells of its path came from a port that is not trusted.
     pub const UNTRUSTED: Self = Self(64);
-    /// It has a CSIG tag. Which way it takes does not depend on that.
-    const TAGGED: u8 = Self::COMPACT.0 | Self::EXPANDED.0;
+    /// It has an INT tag.
+    pub const TELEMETRY: Self = Self(128);
+    /// It has a CSIG tag.
+    const SIGNAL: u8 = Self::COMPACT.0 | Self::EXPANDED.0;
+    /// It has a tag that tells of its path. Which way it takes does not depend on that.
+    const TAGGED: u8 = Self::SIGNAL | Self::TELEMETRY.0;
 
     /// Whether nothing is to be changed beside what every packet of its kind has.
     #[inline]
@@ -76,31 +107,38 @@ impl Edits {
         self.0 & !OF_ITS_KIND == 0
     }
 
-    /// Those of a packet that arrived with a CSIG tag of this form, at a port that is trusted or
-    /// not.
+    /// Those of a packet that arrived with a tag of this kind, at a port that is trusted or not.
     #[inline]
-    pub const fn of_tag(form: Form, is_trusted: bool) -> Self {
-        let form = match form {
-            Form::Compact => Self::COMPACT,
-            Form::Expanded => Self::EXPANDED,
+    pub const fn of_tag(kind: Kind, is_trusted: bool) -> Self {
+        let kind = match kind {
+            Kind::Csig(Form::Compact) => Self::COMPACT,
+            Kind::Csig(Form::Expanded) => Self::EXPANDED,
+            Kind::Int => Self::TELEMETRY,
         };
         let trust = if is_trusted { 0 } else { Self::UNTRUSTED.0 };
-        Self(form.0 | trust)
+        Self(kind.0 | trust)
     }
 
-    /// Whether it has a CSIG tag.
+    /// Whether it has a tag that tells of its path.
     #[inline]
     pub const fn has_tag(self) -> bool {
         self.0 & Self::TAGGED != 0
     }
 
-    /// Bytes of its CSIG tag; 0 if it has none.
+    /// Bytes of the tag that tells of its path; 0 if it has none.
     #[inline]
     pub const fn tag_len(self) -> u16 {
-        // 4 of the one bit, 8 of the other.
+        // 4, 8 and 64, each of its own bit.
         const _: () = assert!(Edits::COMPACT.0 >> 2 == 4 && Edits::EXPANDED.0 >> 2 == 8);
         const _: () = assert!(Form::Compact.len() == 4 && Form::Expanded.len() == 8);
-        ((self.0 & Self::TAGGED) >> 2) as u16
+        const _: () = assert!(Edits::TELEMETRY.0 as usize >> 1 == int::LEN);
+        ((self.0 & Self::SIGNAL) >> 2 | (self.0 & Self::TELEMETRY.0) >> 1) as u16
+    }
+
+    /// The same of a packet whose tag was taken off.
+    #[inline]
+    pub const fn without_tag(self) -> Self {
+        Self(self.0 & !(Self::TAGGED | Self::UNTRUSTED.0))
     }
 
     /// Whether all of `other` are in it.
@@ -133,7 +171,7 @@ impl Packet {
             ecn: 0,
             edits: Edits::default(),
             trace: TraceId::NONE,
-            received: Time::ZERO,
+            received: Recently(0),
         }
     }
 }
@@ -175,7 +213,7 @@ pub struct Parsed {
     /// The interface that it arrived by, if that is not the port itself. Then the frame in its
     /// buffer has lost the tag, and may have lost its MAC addresses.
     pub interface: InterfaceId,
-    /// What is to be seen to because of its link header: its CSIG tag.
+    /// What is to be seen to because of its link header: the tag that tells of its path.
     pub edits: Edits,
     /// Bytes of the IP packet.
     pub ip_len: u16,
@@ -211,4 +249,22 @@ pub const fn wire_len(len: u64) -> u64 {
 pub const fn cells(len: usize) -> u64 {
     let cells = len.div_ceil(CELL);
     if cells == 0 { 1 } else { cells as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CS-4: what has passed since a packet came is right also where the count begins anew.
+    #[test]
+    fn a_time_of_the_last_minute_takes_four_bytes() {
+        let last = u64::from(u32::MAX) << Recently::SHIFT;
+        for begin in [0, 1, 12_345_678, last, last + 31] {
+            for passed in [0, 15, 16, 1_000, 20_000_000, 68_000_000_000] {
+                let now = Time::from_nanos(begin + passed);
+                let found = Recently::at(Time::from_nanos(begin)).until(now).nanos();
+                assert!(found.abs_diff(passed) < 16, "{begin} {passed}: {found}");
+            }
+        }
+    }
 }

@@ -150,10 +150,20 @@ pub fn warnings(config: &Config) -> Vec<String> {
     .collect()
 }
 
+/// A warning for each pattern in `ports` that matches no interface yet, if others do.
+pub fn unmatched(config: &Config) -> Vec<String> {
+    let devices = devices(config).unwrap_or_default();
+    if devices.is_empty() {
+        return Vec::new();
+    }
+    let facts = devices.iter().map(|(port, it)| config.facts_of(port, it));
+    config.pattern_warnings(&facts.collect::<Vec<_>>())
+}
+
 /// The ports of the configuration with their devices.
 ///
 /// # Errors
-/// An interface is missing, or a pattern matches none.
+/// An interface is missing, or there is no port at all.
 pub fn devices(config: &Config) -> Result<Vec<(PortSettings, Device)>, SwitchError> {
     let present = Device::list().map_err(SwitchError::system("list of interfaces"))?;
     let names: Vec<String> = present

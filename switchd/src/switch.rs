@@ -39,9 +39,11 @@ use crate::worker::rings::{RingEnds, rings};
 use crate::worker::thread::WorkerThread;
 use common::config::Loaded;
 use common::netlink::{self, Watch};
+use common::schedulers::SharedSchedulers;
 use common::sync::counter::Counter;
 use common::sys::{Waker, monotonic};
 use common::time::Span;
+use common::wire::schedule::Role;
 use common::xdp::limits::{PACKET_MAX, PIECES_MAX};
 use common::xdp::netdev::Device;
 use common::xdp::{
@@ -49,6 +51,7 @@ use common::xdp::{
     open_port,
 };
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,6 +138,14 @@ fn forward(
         .map_err(SwitchError::system("thread"))?;
     let porter = Porter::new(opener, detached);
     lock(&state).begin_to_follow_ports(slots, porter, monotonic());
+    if config.scheduling.announce {
+        let spread = config.ecmp.dlb.finest();
+        lock(&state).schedulers = Some(SharedSchedulers::new(Role::Switch, spread));
+    }
+    // Who could guess it could send flows that all fall into one place of a table.
+    let seed = RandomState::new().hash_one(());
+    let followed = lock(&state).begin_to_follow_flows(seed);
+    followed.map_err(|error| SwitchError::system("flow analysis")(io::Error::other(error)))?;
     let control = Control {
         state: state.clone(),
         events: events.clone(),
@@ -187,6 +198,7 @@ fn vacant() -> PortEntry {
         burst: 0,
         validation: SourceValidation::Off,
         csig: None,
+        int: None,
     }
 }
 
@@ -422,6 +434,8 @@ fn start_workers(
     ledger: Arc<Ledger>,
 ) -> Result<(Threads, Arc<Mutex<State>>), SwitchError> {
     let config = &active.config;
+    let model = config.qos.aiecn.load();
+    let model = model.map_err(|error| SwitchError::refused(config.qos.aiecn.refused(&error)))?;
     let count = config.workers.count;
     let widths: Vec<u32> = ports.iter().map(|port| port.device.rx_queues).collect();
     let (handles, mut queues) = split(ports);
@@ -455,7 +469,7 @@ fn start_workers(
         workers.push(worker);
     }
     let (quality, owners) = (shared.quality, shared.owners);
-    let state = State::new(
+    let mut state = State::new(
         routing,
         handles,
         workers,
@@ -464,6 +478,7 @@ fn start_workers(
         TrafficHandle::new(ledger, owners),
         monotonic(),
     );
+    state.follow_aiecn(model, monotonic());
     let threads = Threads {
         links,
         events,

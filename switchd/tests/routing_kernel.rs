@@ -50,6 +50,7 @@ fn routing() -> Routing {
         burst: 125_000,
         validation: SourceValidation::Off,
         csig: None,
+        int: None,
     };
     let program = Program::new(
         vec![port],

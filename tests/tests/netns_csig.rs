@@ -1,11 +1,12 @@
 //! Congestion signals through two tiers of switches: tags that hosts send by raw sockets, and what
-//! is in them when they arrive.
+//! is in them when they arrive; and those of hostd, which come back to it. And telemetry in the
+//! same way.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-use lab::observe::{assert_healthy, eventually, rows, switches};
+use lab::observe::{assert_healthy, eventually, fabric as hosts_and_switches, rows, switches};
 use lab::{Lab, exclusive, node_dir, privileged};
 
 /// Sends frames with tags, or receives them. A tag is given as the hexadecimal digits of what
@@ -71,7 +72,12 @@ fn fabric(name: &str) -> Lab {
 
 /// Adds lines to the configuration of a switch, and starts it again.
 fn add(lab: &Lab, node: &str, lines: &str) {
-    let path = node_dir(lab.name(), node).join("switchd.toml");
+    add_to(lab, node, "switchd.toml", lines);
+}
+
+/// Adds lines to a configuration of a node, and starts its daemon again.
+fn add_to(lab: &Lab, node: &str, file: &str, lines: &str) {
+    let path = node_dir(lab.name(), node).join(file);
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
     file.write_all(lines.as_bytes()).unwrap();
     lab.restart(node).unwrap();
@@ -195,4 +201,134 @@ fn tags_cross_two_tiers_of_switches() {
     assert_eq!(found.len(), tags.len());
     assert!(found.iter().all(|(tag, _)| tag.is_empty()), "{found:?}");
     assert_eq!(counted(&lab, "spine1", "stripped"), tags.len() as u64);
+}
+
+/// CS-8, CS-9, CS-10: data of hostd asks, and hostctl shows how much of the worst port of each path
+/// is free, and where that is: at the port to the peer, which alone has this locator, while its
+/// shaper is the bottleneck. Through a spine that strips all data goes on, and that is shown, too.
+#[test]
+fn hosts_learn_where_the_bottleneck_is() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = hosts_and_switches("csighost").size(2, 1, 2).up().unwrap();
+    for (node, locator) in [("leaf1", 1), ("spine1", 2), ("leaf2", 3)] {
+        let text = format!("\n[csig]\nenabled = true\n[[csig.port]]\nlocator = {locator}\n");
+        add(&lab, node, &text);
+    }
+    slow_down(&lab, "leaf2", "h2");
+    let last = "[[csig.port]]\nports = [\"h2\"]\nlocator = 9\n";
+    add(&lab, "leaf2", last);
+    for node in ["h1", "h2"] {
+        let text = "\n[csig]\nenabled = true\nhost_locators = [9]\n";
+        add_to(&lab, node, "hostd.toml", text);
+    }
+    settle(&lab);
+    let found = while_writing(&lab, "csig", |row| {
+        let is_short = row["raw"].as_u64() < Some(500_000);
+        row["where"] == "last hop" && row["signal"] == "share" && is_short
+    });
+    assert_eq!(found["locator"], 9, "{found}");
+    for node in ["leaf1", "spine1", "leaf2"] {
+        assert!(counted(&lab, node, "updated") > 0, "{node}");
+    }
+    // The writer was killed with packets under way.
+    let killed = [
+        "queue_pair_ended",
+        "queue_pair_state",
+        "unknown_queue_pair",
+        "cm_wrong_transaction",
+        // What a shaper is for.
+        "queue_full",
+    ];
+    assert_healthy(&lab, &killed);
+
+    add(&lab, "spine1", "[[csig.port]]\nmode = \"strip\"\n");
+    settle(&lab);
+    while_writing(&lab, "csig", |row| row["where"] == "tags are taken off");
+}
+
+/// Shapes a port of a switch to 50 Mb/s, from its next start on.
+fn slow_down(lab: &Lab, node: &str, port: &str) {
+    let path = node_dir(lab.name(), node).join("switchd.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let section = text.find(&format!("name = \"{port}\"")).expect("a section");
+    let value = section + text[section..].find("\nspeed = \"").expect("a speed") + 10;
+    let end = value + text[value..].find('"').expect("its end");
+    let slower = format!("{}50Mbps{}", &text[..value], &text[end..]);
+    std::fs::write(path, slower).unwrap();
+}
+
+/// SW-52, CC-3: data of hostd carries telemetry through two tiers, and hostctl shows how much is in
+/// flight on the worst link of each path: at the third hop, while its shaper is the bottleneck.
+/// HPCC goes by it. Through a spine that strips all data goes on.
+#[test]
+fn hosts_learn_how_full_links_are() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = hosts_and_switches("int").size(2, 1, 2).up().unwrap();
+    for node in ["leaf1", "spine1", "leaf2"] {
+        add(&lab, node, "\n[int]\nenabled = true\n");
+    }
+    slow_down(&lab, "leaf2", "h2");
+    add(&lab, "leaf2", "");
+    for node in ["h1", "h2"] {
+        let path = node_dir(lab.name(), node).join("hostd.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let of_host = |line: &str| match line.split(" = ").next() {
+            Some("congestion") => "congestion = \"hpcc\"\nbase_rtt_us = 1000\n".to_owned(),
+            _ => format!("{line}\n"),
+        };
+        let text: String = text.lines().map(of_host).collect();
+        assert!(text.contains("hpcc"), "{text}");
+        std::fs::write(path, text).unwrap();
+        add_to(&lab, node, "hostd.toml", "\n[int]\nenabled = true\n");
+    }
+    settle(&lab);
+    let found = while_writing(&lab, "int", |row| {
+        row["hop"] == "3" && row["raw_in_flight"].as_f64() > Some(0.3)
+    });
+    let speed = found["raw_speed"].as_f64().unwrap();
+    assert!((speed / 50e6 - 1.0).abs() < 0.01, "{found}");
+    for node in ["leaf1", "spine1", "leaf2"] {
+        let rows = rows(lab.switchctl(node, &["show", "int"]).unwrap());
+        let updated = rows.iter().map(|row| row["tags"]["updated"].as_u64());
+        assert!(updated.flatten().sum::<u64>() > 0, "{node}: {rows:#?}");
+    }
+    add(&lab, "spine1", "[[int.port]]\nmode = \"strip\"\n");
+    settle(&lab);
+    let guided = |row: &serde_json::Value| row["congestion"] == "hpcc" && row["guided"] == false;
+    while_writing(&lab, "qps", guided);
+}
+
+/// Writes from h1 to h2 until a row of this subject of hostctl on h1 is as wanted; that row.
+fn while_writing(
+    lab: &Lab,
+    subject: &str,
+    wanted: impl Fn(&serde_json::Value) -> bool,
+) -> serde_json::Value {
+    let mut server = lab.host("h2").spawn(["hostperf", "serve"]).unwrap();
+    let mut line = String::new();
+    let said = server.stdout.take().expect("a pipe");
+    BufReader::new(said).read_line(&mut line).unwrap();
+    let to = lab.host("h2").address(false).to_string();
+    let words = ["hostperf", "write", "--json", "-D", "60", "-t", "16", &to];
+    let mut client = lab.host("h1").spawn(words).unwrap();
+    let mut found = None;
+    eventually("a signal", Duration::from_secs(40), || {
+        let rows = rows(lab.hostctl("h1", &[subject]).unwrap());
+        found = rows.iter().find(|row| wanted(row)).cloned();
+        found
+            .as_ref()
+            .map(|_| ())
+            .ok_or_else(|| format!("{rows:#?}"))
+    });
+    for process in [&mut client, &mut server] {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    found.expect("it was found")
 }

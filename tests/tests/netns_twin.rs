@@ -196,6 +196,7 @@ impl Real {
             burst: 0,
             validation: SourceValidation::Off,
             csig: None,
+            int: None,
         };
         let settings = SwitchSettings {
             queue: 1 << 20,
@@ -204,6 +205,9 @@ impl Real {
             poll: Span::ZERO,
             qos: None,
             dlb: None,
+            csig: None,
+            int: None,
+            model: None,
         };
         let entries = self.ports.iter().map(entry).collect();
         let facts = |port: &PortSettings| {

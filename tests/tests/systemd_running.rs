@@ -84,10 +84,14 @@ impl Machine {
             namespace.set_up(device).expect("it succeeds");
         }
         let files = [
-            ("switchd.toml", "ports = [\"swp1\"]\n"),
+            (
+                "switchd.toml",
+                "ports = [\"swp1\"]\n[scheduling]\nannounce = true\n",
+            ),
             (
                 "hostd.toml",
-                "[[interface]]\nname = \"eth1\"\nspeed = \"1Gbps\"\n",
+                "[[interface]]\nname = \"eth1\"\nspeed = \"1Gbps\"\n\
+                 [scheduling]\nannounce = true\n",
             ),
         ];
         for (name, text) in files {
@@ -140,7 +144,7 @@ impl Machine {
 
     fn output(&self, words: &[&str]) -> Output {
         Command::new("nsenter")
-            .args(["-t", &self.init, "-m", "-p", "-u", "-i", "-r", "-w"])
+            .args(["-t", &self.init, "-m", "-n", "-p", "-u", "-i", "-r", "-w"])
             .args(words)
             .output()
             .expect("nsenter")

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use common::wire::csig::{Form, Tag, Tpids};
+use common::wire::int::{self, Hop, Scaled};
 use fabric_tests::wire::{ROCE_V4_AT, SAMPLE_COOKIE, Sample, samples, write_pcap};
 
 /// Dissection of one frame: what it complains about, and the fields that were asked for.
@@ -301,6 +302,61 @@ fn the_script_for_wireshark_shows_congestion_signals() {
         ["expanded", "1", "703710", "67", "1", "5", "4791"]
     );
     for (at, complaint) in [(2, "reserved"), (3, "Another tag")] {
+        let messages = &found[at].messages;
+        assert!(messages.contains(complaint), "{messages}");
+    }
+    assert!(found[..2].iter().all(|it| !it.malformed));
+}
+
+/// SW-52: Wireshark with `etc/wireshark/int.lua` shows telemetry hop by hop, also behind a VLAN
+/// tag, and then the packet; it finds fault with counts that lie and with another tag behind it.
+#[test]
+fn the_script_for_wireshark_shows_telemetry() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/int.lua");
+    let names = [
+        "int.version",
+        "int.full",
+        "int.hops",
+        "int.sent",
+        "int.time",
+        "int.queue",
+        "int.speed",
+        "udp.dstport",
+    ];
+    let tag = |hops: u32| {
+        let mut tag = vec![0; int::LEN];
+        int::clear(int::TPID, &mut tag).expect("room");
+        for hop in 0..hops {
+            let hop = Hop {
+                sent: 1_000 + hop,
+                at: 2_000 + hop,
+                queue: Scaled::of(3_000),
+                speed: Scaled::of(100_000_000),
+            };
+            int::add(&mut tag, &hop).expect("whole");
+        }
+        tag
+    };
+    let plain = samples().swap_remove(0);
+    let with = |tags: &[u8]| {
+        let mut sample = plain.clone();
+        sample.bytes.splice(12..12, tags.iter().copied());
+        sample
+    };
+    let full = [&[0x81, 0, 0, 5][..], &tag(6)].concat();
+    let mut lying = tag(1);
+    lying[3] = 9;
+    let all = [&tag(2), &full, &lying, &tag(1).repeat(2)].map(|tags| with(tags));
+    let found = dissect(&all, &names, Some(script));
+    let values = |at: usize| -> Vec<String> {
+        let values = found[at].values.iter();
+        values.map(|value| normal(value)).collect()
+    };
+    let two = ["0", "0", "2", "1000", "2000", "3000", "99942400", "4791"];
+    assert_eq!(values(0), two);
+    assert_eq!(values(1)[1..3], ["1", "5"]);
+    assert_eq!(values(1)[7], "4791");
+    for (at, complaint) in [(2, "more hops than"), (3, "Another tag")] {
         let messages = &found[at].messages;
         assert!(messages.contains(complaint), "{messages}");
     }

@@ -10,7 +10,7 @@ use hostd::edge::command::{
     Answer, Command, ControlHandle, NewQueuePair, Notice, PathsCommand, SessionCommand, SessionId,
 };
 use hostd::edge::completion::Wake;
-use hostd::verbs::{EngineError, MultipathChange, PortId, Route, Traffic};
+use hostd::verbs::{EngineError, MultipathChange, PortId, Route, Service, Traffic};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Local, Opcode,
@@ -91,8 +91,11 @@ struct Endpoint {
     receive: Producer<WORK_LEN>,
     ledger: Rc<RefCell<Ledger>>,
     backlog: VecDeque<Message>,
-    /// The flows that end with the messages that are posted, oldest first.
-    posted: VecDeque<Option<FlowId>>,
+    /// The messages that are posted and not complete, oldest first, and the flows that end with
+    /// them.
+    posted: VecDeque<(u64, Option<FlowId>)>,
+    /// Messages may complete in any order.
+    unordered: bool,
     /// Messages posted so far; of a receiver, receives.
     messages: u64,
     /// Completions so far.
@@ -154,6 +157,8 @@ pub struct NewEnd {
     pub ledger: Rc<RefCell<Ledger>>,
     /// Longest message.
     pub message: u32,
+    /// It asks for messages as they become whole (HT-39).
+    pub unordered: bool,
 }
 
 fn memory_works<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
@@ -258,6 +263,12 @@ impl<const BYTES: bool> App<BYTES> {
         let created = self.ask(|answer| SessionCommand::CreateQueuePair(request, answer));
         turn();
         let qp = answered(created)?;
+        if new.unordered {
+            let serve = |answer| PathsCommand::Serve(Service::Unordered, answer);
+            let chosen = self.ask(|answer| SessionCommand::Paths(qp, serve(answer)));
+            turn();
+            answered(chosen)?;
+        }
         self.by_qp.insert(qp, self.ends.len());
         self.by_connection.insert(new.connection, self.ends.len());
         self.ends.push(Endpoint {
@@ -273,6 +284,7 @@ impl<const BYTES: bool> App<BYTES> {
             ledger: new.ledger,
             backlog: VecDeque::new(),
             posted: VecDeque::new(),
+            unordered: new.unordered,
             messages: 0,
             completed: 0,
             stream: 0,
@@ -298,7 +310,7 @@ impl<const BYTES: bool> App<BYTES> {
 
     /// Tells the daemon how packets to `destination` are addressed.
     pub fn route(&self, destination: IpAddr, routes: Vec<(PortId, Route)>) {
-        self.tell(Command::SetRoutes(destination, routes));
+        self.tell(Command::SetRoutes(destination.into(), routes));
     }
 
     /// Tells the daemon that the link of a port is up, or is not.
@@ -473,13 +485,16 @@ impl<const BYTES: bool> App<BYTES> {
         end.completed += 1;
         match end.side {
             Side::Sender => {
-                if let Some(Some(flow)) = end.posted.pop_front() {
+                let place = end.posted.iter().position(|one| one.0 == entry.wr_id);
+                let one = place.and_then(|place| end.posted.remove(place));
+                if let Some((_, Some(flow))) = one {
                     reports.push(Report::Sent(flow));
                 }
                 end.post(verb);
             }
             Side::Receiver => {
-                reports.push(Report::Received(end.connection, end.completed - 1));
+                let number = entry.immediate.map_or(0, u64::from);
+                reports.push(Report::Received(end.connection, number));
                 end.post_receive();
                 end.receive.publish();
             }
@@ -537,8 +552,8 @@ impl Endpoint {
                 len: message.len,
             });
             self.stream += u64::from(message.len);
+            self.posted.push_back((self.messages, message.ends));
             self.messages += 1;
-            self.posted.push_back(message.ends);
         }
         self.send.publish();
     }
@@ -559,9 +574,15 @@ impl Endpoint {
         }
     }
 
-    /// What is wrong with a completion, if anything: they come once, in order, and not before the
-    /// data.
+    /// What is wrong with a completion, if anything: they come once, in order unless the service
+    /// has none, and not before the data.
     fn check(&self, entry: &CompletionEntry) -> Option<(Check, String)> {
+        if self.unordered && self.side == Side::Sender {
+            let known = self.posted.iter().any(|one| one.0 == entry.wr_id);
+            let what = || format!("request {} completed, and was not under way", entry.wr_id);
+            return (!known).then(|| (Check::ExactlyOnce, what()));
+        }
+        // Receives are taken in order, whatever message comes.
         if entry.wr_id != self.completed {
             let check = if entry.wr_id < self.completed {
                 Check::ExactlyOnce
@@ -587,6 +608,12 @@ impl Endpoint {
         }
         if self.side == Side::Sender {
             return None;
+        }
+        if self.unordered {
+            let target = entry.immediate.map(|it| u64::from(it) * self.slot_bytes);
+            let whole = target.is_some_and(|target| self.ledger.borrow().is_whole(target));
+            let what = || "a message completed before its data came".to_owned();
+            return (!whole).then(|| (Check::ExactlyOnce, what()));
         }
         if entry.immediate != Some(number(self.completed)) {
             let what = format!(

@@ -21,6 +21,7 @@
 //!   network      nodes, links, addresses, routes; topology makes them, paths follows them
 //!   queue, wire  a port's rings, a link's direction and what can go wrong there
 //!   switch, host the kinds of nodes that run daemons;  app, memory: the users of a host
+//!   tuning       marking thresholds of a switch that follow its traffic
 //!   tester       the kind that sends and receives raw frames;  bench: small fabrics of testers
 //!   fabric       nodes, wires and time in motion
 //!   flow         what is sent;  workload, sizes, matrix make it
@@ -30,7 +31,9 @@
 //!   check, audit the invariants;  trace: the events before one failed
 //!   sample, outcome, report, plot   figures;  picture: lines and axes as SVG
 //!   compare      connection matrices beside figures that are given
+//!   congestion   hostd's congestion controls beside each other
 //!   snapshot     the reviewed figures of the shipped scenarios
+//!   training     the table of scenarios of AI ECN, made and judged
 //!   soak         random scenarios;  lossless: incasts that lose nothing
 //! ```
 
@@ -39,6 +42,7 @@ pub mod audit;
 pub mod bench;
 pub mod check;
 pub mod compare;
+pub mod congestion;
 pub mod fabric;
 pub mod fault;
 pub mod flow;
@@ -66,5 +70,7 @@ pub mod tester;
 pub mod topology;
 pub mod totals;
 pub mod trace;
+pub mod training;
+pub mod tuning;
 pub mod wire;
 pub mod workload;

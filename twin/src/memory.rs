@@ -22,14 +22,16 @@ pub struct Expected {
     pub len: u32,
 }
 
-/// What a connection has to deliver, in order, and how far that is.
+/// What a connection has to deliver, and how far that is: messages in order, unless its service
+/// has none, and the bytes of each in order.
 #[derive(Debug, Default)]
 pub struct Ledger {
     seed: u64,
-    expected: VecDeque<Expected>,
-    /// Bytes of the first expected message that were written.
-    written: u32,
-    /// Messages that were written whole.
+    /// With the bytes that were written of each.
+    expected: VecDeque<(Expected, u32)>,
+    /// Messages may come in any order (HT-39).
+    unordered: bool,
+    /// Messages that were written whole; all those before them, too, if there is an order.
     pub whole: u64,
     /// Bytes that were written.
     pub bytes: u64,
@@ -49,10 +51,20 @@ impl Ledger {
         }
     }
 
+    /// Messages may come in any order from now on.
+    pub fn allow_any_order(&mut self) {
+        self.unordered = true;
+    }
+
     /// Another message was posted.
     pub fn expect(&mut self, message: Expected) {
-        self.expected.push_back(message);
+        self.expected.push_back((message, 0));
         self.skip_empty();
+    }
+
+    /// Whether the message with this place at the receiver was written whole.
+    pub fn is_whole(&self, target: u64) -> bool {
+        self.expected.iter().all(|(one, _)| one.target != target)
     }
 
     /// Simulates an engine that swaps two packets, after so many bytes.
@@ -69,25 +81,33 @@ impl Ledger {
         while self
             .expected
             .front()
-            .is_some_and(|first| first.len == self.written)
+            .is_some_and(|(first, written)| first.len == *written)
         {
             self.expected.pop_front();
-            self.written = 0;
             self.whole += 1;
         }
+    }
+
+    /// Which of the expected messages bytes at `offset` are of.
+    fn message_at(&self, offset: u64) -> usize {
+        let ends = |one: &Expected| one.target + u64::from(one.len);
+        let mut all = self.expected.iter();
+        let place = all.position(|(one, _)| (one.target..ends(one)).contains(&offset));
+        place.filter(|_| self.unordered).unwrap_or(0)
     }
 
     /// Bytes were written at `offset` of the receiver's memory; returns where they begin at the
     /// sender's.
     fn wrote(&mut self, offset: u64, len: usize) -> Option<u64> {
-        let Some(first) = self.expected.front() else {
+        let index = self.message_at(offset);
+        let Some((first, written)) = self.expected.get_mut(index) else {
             let what = || format!("{len} bytes at {offset}, though nothing is outstanding");
             self.complain(Check::ExactlyOnce, what);
             return None;
         };
-        let place = first.target + u64::from(self.written);
-        let source = first.source + u64::from(self.written);
-        let left = (first.len - self.written) as usize;
+        let place = first.target + u64::from(*written);
+        let source = first.source + u64::from(*written);
+        let left = (first.len - *written) as usize;
         if offset != place || len > left {
             let check = if offset < place {
                 Check::ExactlyOnce
@@ -99,8 +119,12 @@ impl Ledger {
             });
             return None;
         }
-        self.written += u32::try_from(len).expect("at most what is left");
+        *written += u32::try_from(len).expect("at most what is left");
         self.bytes += len as u64;
+        if index > 0 && len == left {
+            self.expected.remove(index);
+            self.whole += 1;
+        }
         self.skip_empty();
         Some(source)
     }

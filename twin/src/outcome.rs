@@ -6,6 +6,7 @@ use super::sample::Samples;
 use super::scenario::Scenario;
 use super::simulation::state::Simulation;
 use super::totals::{Totals, add};
+use super::tuning::Tuned;
 use super::wire::WireCount;
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -116,6 +117,9 @@ pub struct Outcome {
     /// Work that was done.
     #[serde(skip)]
     pub work: Work,
+    /// What thresholds that follow the traffic did, by queue.
+    #[serde(skip)]
+    pub tuned: Vec<Tuned>,
 }
 
 fn hexadecimal<S: serde::Serializer>(digest: &u64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -145,8 +149,23 @@ impl Outcome {
             flows,
             samples: simulation.samples.clone(),
             work: simulation.fabric.work,
+            tuned: tuned(simulation, began),
         }
     }
+}
+
+fn tuned<const BYTES: bool>(simulation: &Simulation<BYTES>, began: Time) -> Vec<Tuned> {
+    let plan = &simulation.fabric.plan;
+    let nodes = simulation.fabric.nodes.iter().zip(&plan.nodes);
+    let of_node = nodes.filter_map(|(node, planned)| match node {
+        Node::Switch(switch) => Some((switch.tuning()?, planned)),
+        Node::Host(_) | Node::Tester(_) => None,
+    });
+    let all = of_node.flat_map(|(tuning, planned)| {
+        let port = |port: usize| plan.link_name(planned.ports[port]);
+        tuning.tuned(&planned.name, &port, began)
+    });
+    all.collect()
 }
 
 fn flows<const BYTES: bool>(simulation: &Simulation<BYTES>, began: Time) -> Vec<FlowFigures> {

@@ -128,12 +128,47 @@ impl QueueIo for DeviceQueue {
         self.handed = 0;
     }
 
-    /// None that anybody had to be woken for: the wire takes them without being kicked.
+    /// None that anybody had to be woken for, as the wire takes them without being kicked; but who
+    /// finds the ring full has to wait for room.
     fn in_flight(&self) -> usize {
-        0
+        match self.room() {
+            0 => self.transmit_ring,
+            _ => 0,
+        }
     }
 
     fn backlog(&self) -> u64 {
         self.backlog
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::xdp::frame::Region;
+
+    /// Who finds the ring full has to wait for room, so that its worker does not look again and
+    /// again at the same time; who finds room does not.
+    #[test]
+    fn a_full_ring_is_waited_for() {
+        let mut pool = FramePool::new(Region::heap(4, 256, 0));
+        let (outbox, now) = (Outbox::default(), WireTime::default());
+        let mut queue = DeviceQueue::new(0, (4, 2), outbox.clone(), now.clone());
+        let mut batch: Vec<_> = (0..3).filter_map(|_| pool.take_filled(&[7; 60])).collect();
+        assert_eq!((queue.transmit_room(&mut pool), queue.in_flight()), (2, 0));
+        assert_eq!(queue.transmit(&mut batch), 2);
+        assert_eq!((queue.transmit_room(&mut pool), queue.in_flight()), (0, 2));
+        // The wire takes both, and has sent one after a while.
+        queue.flush(&mut pool, Time::ZERO);
+        for at in [100, 200] {
+            queue.leaves(60, Time::from_nanos(at));
+        }
+        assert_eq!((queue.transmit_room(&mut pool), queue.in_flight()), (0, 2));
+        now.set(Time::from_nanos(150));
+        assert_eq!((queue.transmit_room(&mut pool), queue.in_flight()), (1, 0));
+        let mut sent = outbox.borrow_mut();
+        let sent = sent.drain(..).map(|(_, frame)| frame);
+        let sent: Vec<_> = sent.chain(batch).collect();
+        sent.into_iter().for_each(|frame| pool.give(frame));
     }
 }

@@ -155,10 +155,14 @@ pub fn scenario(seed: u64) -> Scenario {
             poll,
             qos: None,
             dlb: None,
+            csig: None,
+            int: None,
+            model: None,
         },
         host: host(&mut dice, links, poll),
         single_path: Vec::new(),
         describes: false,
+        unordered: false,
         verb: dice.pick(&[Verb::Write, Verb::Send]),
         message: dice.pick(&[100, 4096, 65_536, 1 << 20]),
         sources,
@@ -264,6 +268,7 @@ fn spec(dice: &mut Dice, plan: &Plan, number: usize) -> Spec {
         start: Span::from_micros(dice.between(0, 50)),
         hosts,
         name: format!("pattern {}", number + 1),
+        apart: false,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::network::{Hop as PlannedHop, NodeId, Plan};
 use super::queue::{DeviceQueue, Outbox, WireTime};
+use super::tuning::Tuning;
 use common::config::Refusals;
 use common::netlink::{
     Action, Address, Body, Change, Hop, Link, Message, Mirror, NO_MTU, Neighbour, NeighbourKey,
@@ -17,13 +18,14 @@ use common::xdp::frame::Region;
 use common::xdp::queue::QueueIo;
 use std::sync::Arc;
 use switchd::config::ecmp::Dlb;
-use switchd::config::{Config, Fitted, PortFacts, PortSettings, Qos};
+use switchd::config::{Config, Csig, Fitted, Int, PortFacts, PortSettings, Qos};
 use switchd::control::program::Program;
 use switchd::control::publisher::TablePublisher;
 use switchd::drop::DropReason;
 use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::PortId;
+use switchd::insight::ecn::{Mode, Model};
 use switchd::limits::{CELL, MAX_CELLS};
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::policy::Policy;
@@ -50,6 +52,12 @@ pub struct SwitchSettings {
     pub qos: Option<Arc<Qos>>,
     /// Dynamic load balancing; without it flows go by their hash.
     pub dlb: Option<Arc<Dlb>>,
+    /// Congestion signals; without them nobody knows their tags.
+    pub csig: Option<Arc<Csig>>,
+    /// Telemetry; without it nobody knows its tags.
+    pub int: Option<Arc<Int>>,
+    /// Known scenarios for `[qos.aiecn]`; without it those that ship.
+    pub model: Option<Arc<Model>>,
 }
 
 impl Default for SwitchSettings {
@@ -63,6 +71,9 @@ impl Default for SwitchSettings {
             poll: Span::ZERO,
             qos: None,
             dlb: None,
+            csig: None,
+            int: None,
+            model: None,
         }
     }
 }
@@ -88,9 +99,17 @@ impl SwitchSettings {
         self.config().fit(self.facts(plan, node), None)
     }
 
-    /// What is wrong with patterns of ports in `[qos]` that no port of `node` matches.
-    pub fn idle_patterns(&self, plan: &Plan, node: NodeId) -> Vec<String> {
-        self.config().qos.pattern_warnings(&self.facts(plan, node))
+    /// What is wrong with patterns of ports in `[qos]` that no port of any switch matches.
+    pub fn idle_patterns(&self, plan: &Plan) -> Option<String> {
+        let nodes = (plan.hosts..plan.nodes.len()).map(|node| u32::try_from(node).ok());
+        let facts = nodes.map(|node| self.facts(plan, NodeId(node.expect("few nodes"))));
+        let facts: Vec<PortFacts> = facts.flatten().collect();
+        let qos = self.config().qos;
+        let idle = qos.idle_patterns(&facts).next();
+        idle.map(|(key, pattern)| {
+            let one = facts.first().map_or("", |port| port.name.as_str());
+            format!("{key}: no port of a switch matches {pattern:?}; one is called {one:?}")
+        })
     }
 
     /// What there is to know of the ports of `node`.
@@ -122,21 +141,36 @@ impl SwitchSettings {
         if let Some(dlb) = &self.dlb {
             config.ecmp.dlb = (**dlb).clone();
         }
+        if let Some(csig) = &self.csig {
+            config.csig = (**csig).clone();
+        }
+        if let Some(int) = &self.int {
+            config.int = (**int).clone();
+        }
         config
+    }
+
+    /// How often thresholds follow the traffic, if any do.
+    pub fn tuning_interval(&self) -> Option<Span> {
+        let aiecn = &self.qos.as_ref()?.aiecn;
+        let is_on = aiecn.mode != Mode::Off;
+        is_on.then(|| Span::from_micros(aiecn.interval_microseconds))
     }
 
     /// The port that a link of `plan` begins or ends at, and its speed, as if the device said so.
     fn port(&self, plan: &Plan, link: usize, uplink: bool) -> (PortSettings, Option<Rate>) {
-        let defaults = self.config().port_defaults;
+        let config = self.config();
+        let (name, defaults) = (plan.link_name(link), config.port_defaults);
         let settings = PortSettings {
-            name: plan.link_name(link),
+            csig: config.csig.of_port(&name),
+            int: config.int.of_port(&name),
+            name,
             speed: defaults.speed,
             link: defaults.link_speed,
             burst: Span::from_micros(u64::from(defaults.burst_microseconds)),
             mode: ModeChoice::Best,
             uplink,
             source_validation: defaults.source_validation,
-            csig: None,
         };
         let speed = plan.links[link].speed;
         (
@@ -176,6 +210,8 @@ pub struct Switch {
     pub lost_in_crash: u64,
     /// Packets that were in its receive rings then.
     pub lost_in_rings: u64,
+    /// Its thresholds that follow the traffic.
+    tuning: Option<Tuning>,
 }
 
 /// The Ethernet address of a port.
@@ -195,6 +231,7 @@ fn message(body: Body) -> Message {
         flags: 0,
         sequence: 0,
         port: 0,
+        lifetime: None,
         body,
     }
 }
@@ -218,6 +255,7 @@ impl Switch {
                 icmp_v6: None,
                 validation: SourceValidation::Off,
                 csig: it.csig,
+                int: it.int,
             }
         });
         let config = settings.config();
@@ -279,6 +317,7 @@ impl Switch {
             ready: Vec::new(),
             lost_in_crash: 0,
             lost_in_rings: 0,
+            tuning: None,
         }
     }
 
@@ -334,6 +373,7 @@ impl Switch {
         self.settings.qos = Some(qos);
         let (policy, _) = self.settings.policy(plan, node);
         self.publisher.set_traffic(Arc::new(policy));
+        self.begin_tuning();
     }
 
     fn route(&mut self, prefix: ipnet::IpNet, hops: &[(u16, Option<std::net::IpAddr>)]) {
@@ -424,6 +464,32 @@ impl Switch {
             }
             .build(),
         );
+        self.begin_tuning();
+    }
+
+    /// The daemon knows nothing of the traffic yet, and the thresholds are as configured.
+    fn begin_tuning(&mut self) {
+        if let Some(tuning) = self.tuning.take() {
+            self.publisher.set_traffic(tuning.configured().clone());
+        }
+        let config = self.settings.config();
+        let configured = self.publisher.program().tables().traffic.clone();
+        self.tuning = Tuning::new(&config.qos, self.settings.model.as_ref(), configured);
+    }
+
+    /// Lets the thresholds follow the traffic until now: once an interval.
+    pub fn tune(&mut self, now: Time) {
+        if let (Some(tuning), Some(_)) = (&mut self.tuning, &self.worker)
+            && let Some(policy) =
+                tuning.tick(now, self.publisher.ports(), &self.ledger, &self.stats)
+        {
+            self.publisher.set_traffic(policy);
+        }
+    }
+
+    /// The thresholds that follow the traffic, if any do.
+    pub fn tuning(&self) -> Option<&Tuning> {
+        self.tuning.as_ref()
     }
 
     /// The daemon dies. What it holds is lost, and the ports are reset.

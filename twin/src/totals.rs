@@ -30,6 +30,12 @@ pub struct Totals {
     pub changes: u64,
     /// Changes of connections that one of both sides refused, or that could not be asked for.
     pub changes_refused: u64,
+    /// Packets sent with a CSIG tag.
+    pub tags: u64,
+    /// Values of tags that came back.
+    pub signals: u64,
+    /// Packets with tags that came without them, as far as that was told.
+    pub unsigned: u64,
     /// Data packets that came twice.
     pub duplicates: u64,
     /// Data packets that came before one that was sent earlier.
@@ -71,6 +77,9 @@ impl Totals {
         self.timeouts += counters.timeouts;
         self.changes += counters.changes;
         self.changes_refused += counters.changes_refused;
+        self.tags += counters.tx_tags;
+        self.signals += counters.rx_signals;
+        self.unsigned += counters.rx_unsigned;
         self.duplicates += counters.duplicates;
         self.out_of_order += counters.out_of_order;
         self.reorder_depth = self.reorder_depth.max(counters.reorder_depth_max);
@@ -88,6 +97,9 @@ impl Totals {
         self.timeouts += past.timeouts;
         self.changes += past.changes;
         self.changes_refused += past.changes_refused;
+        self.tags += past.tags;
+        self.signals += past.signals;
+        self.unsigned += past.unsigned;
         self.duplicates += past.duplicates;
         self.out_of_order += past.out_of_order;
         self.reorder_depth = self.reorder_depth.max(past.reorder_depth);

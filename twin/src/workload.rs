@@ -82,6 +82,8 @@ pub struct Spec {
     pub hosts: Vec<NodeId>,
     /// What it is called in results.
     pub name: String,
+    /// Each flow has a connection of its own.
+    pub apart: bool,
 }
 
 impl Workload {
@@ -170,10 +172,12 @@ impl Maker<'_> {
     }
 
     fn push(&mut self, from: NodeId, to: NodeId, start: Start, bytes: u64) -> &mut Flow {
+        let place = self.workload.flows.len();
+        let lane = if self.spec.apart { place } else { 0 };
         self.workload.flows.push(Flow {
             from,
             to,
-            lane: 0,
+            lane: u32::try_from(lane).expect("no scenario has so many flows"),
             bytes,
             start,
             when_sent: None,
@@ -327,10 +331,13 @@ mod tests {
             start: Span::ZERO,
             hosts: (0..hosts).map(NodeId).collect(),
             name: "w".to_owned(),
+            apart: true,
         };
         let mut workload = Workload::default();
         workload.add(&spec, Rate::from_gbps(100), &mut Pcg64Mcg::new(3));
         assert!(workload.flows.iter().all(|flow| flow.from != flow.to));
+        let lanes: BTreeSet<u32> = workload.flows.iter().map(|flow| flow.lane).collect();
+        assert_eq!(lanes.len(), workload.flows.len());
         workload
     }
 

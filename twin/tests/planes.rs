@@ -41,9 +41,22 @@ reorder_time = "1ms"
     )
 }
 
-/// Each host sends so much to the other, perhaps with a fault.
-fn permutation(size: &str, fault: &str) -> String {
-    format!("[[workload]]\nkind = \"permutation\"\nsize = \"{size}\"\n{fault}")
+/// The same; each host sprays 32 MB to the other, while these links are down for 400 us.
+fn sprayed(count: u64, gbps: u64, spraying: &str, down: &[&str]) -> String {
+    let mut text = planes(count, gbps);
+    let _ = write!(
+        text,
+        "spraying = \"{spraying}\"\n\
+         [[workload]]\nkind = \"permutation\"\nsize = \"32MB\"\n"
+    );
+    for link in down {
+        let _ = write!(
+            text,
+            "[[fault]]\nkind = \"link-down\"\nlink = \"{link}\"\nfrom = \"200us\"\n\
+             until = \"600us\"\n"
+        );
+    }
+    text
 }
 
 /// The part of `whole` that the slowest flow has.
@@ -60,9 +73,7 @@ fn planes_add_up() {
     for count in [2, 4] {
         for spraying in ["oblivious", "bitmap", "recycling", "combined"] {
             for seed in SEEDS {
-                let mut text = planes(count, 80 / count);
-                let _ = writeln!(text, "spraying = \"{spraying}\"");
-                let outcome = done(&(text + &permutation("32MB", "")), seed);
+                let outcome = done(&sprayed(count, 80 / count, spraying, &[]), seed);
                 let part = part(&outcome, Rate::from_gbps(80));
                 assert!(
                     part >= 0.97,
@@ -89,17 +100,7 @@ fn a_plane_fails_and_returns() {
     ] {
         for spraying in ["oblivious", "bitmap", "recycling", "combined"] {
             for seed in SEEDS {
-                let mut text = planes(2, 100);
-                let _ = writeln!(text, "spraying = \"{spraying}\"");
-                text += &permutation("32MB", "");
-                for link in links {
-                    let _ = write!(
-                        text,
-                        "[[fault]]\nkind = \"link-down\"\nlink = \"{link}\"\nfrom = \"200us\"\n\
-                         until = \"600us\"\n"
-                    );
-                }
-                let outcome = done(&text, seed);
+                let outcome = done(&sprayed(2, 100, spraying, links), seed);
                 assert!(outcome.totals.retransmits > 0, "the plane was not used");
                 let waited = outcome.totals.reorder_time_us;
                 let what = format!("{links:?}, {spraying}, seed {seed}");

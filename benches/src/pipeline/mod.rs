@@ -46,12 +46,13 @@ use switchd::forward::fib::FibWriter;
 const RATIO_MAX: f64 = 6.7;
 
 /// What is measured.
-const CASES: [&str; 5] = [
+const CASES: [&str; 6] = [
     "plain",
     "plain, queued",
     "everything on, 2048 flows",
     "everything on, 2048 flows, queued",
     "everything on, 1 M flows",
+    "everything on, 2048 flows, analysed",
 ];
 /// The first so many cases are bounded.
 const BOUNDED: usize = 4;
@@ -63,6 +64,8 @@ const CASE: usize = 2;
 /// The cases that others are compared with: plain, and that with queues.
 const PLAIN: usize = CASE;
 const QUEUED: usize = CASE + 1;
+/// The case with flow analysis, and that without.
+const ANALYSED: [usize; 2] = [CASE + 5, CASE + 2];
 const CONTENDERS: usize = CASE + CASES.len();
 
 /// What is measured with the addresses of one family.
@@ -160,6 +163,16 @@ fn group(families: &[Family; 2]) -> Group {
         });
     }
     figures.append(&mut ratios);
+    // Frames of IPv6 are too short to be RoCEv2.
+    let term = |contender, weight| Term { contender, weight };
+    let [with, without] = ANALYSED.map(|case| vec![term(case, 1.0), term(QUEUES, -1.0)]);
+    figures.push(Figure {
+        name: "IPv4, time with flow analysis ÷ without".to_owned(),
+        unit: "",
+        of: with,
+        to: without,
+        bound: None,
+    });
     Group {
         title: "parse to rewrite, 1.25 M routes; cases without the queues alone".to_owned(),
         unit: "ns a packet".to_owned(),
@@ -182,6 +195,13 @@ impl Family {
             switch.forward(WARM_UP);
             switch
         };
+        let duties = Duties {
+            everything: true,
+            analysed: true,
+            ..Duties::plain(Links::Plain)
+        };
+        let mut analysed = Switch::new(routes, &few, duties);
+        analysed.forward(WARM_UP);
         #[expect(clippy::cast_precision_loss, reason = "shares of a table")]
         let share = if v4 { FULL_V4 } else { FULL_V6 } as f64 / (FULL_V4 + FULL_V6) as f64;
         Self {
@@ -195,6 +215,7 @@ impl Family {
                 switch(&few, true, false),
                 switch(&few, true, true),
                 switch(destinations, true, false),
+                analysed,
             ],
         }
     }

@@ -17,8 +17,9 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use switchd::config::{Csig, PortFacts};
+use switchd::config::{Csig, Flows, PortFacts};
 use switchd::drop::DropReason;
+use switchd::flows::{Table, observers};
 use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::{GroupId, NextHopId, PortId};
@@ -34,7 +35,7 @@ use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::Worker;
 use switchd::worker::builder::WorkerBuilder;
-use switchd::worker::events::QueueLink;
+use switchd::worker::events::{QueueLink, WorkerCommand};
 use switchd::worker::rings::{owners, rings};
 
 /// Neighbours behind each port.
@@ -53,6 +54,8 @@ pub(super) struct Duties {
     pub(super) everything: bool,
     /// All packets are queued.
     pub(super) queued: bool,
+    /// RoCEv2 flows are analysed, with a table of the default size.
+    pub(super) analysed: bool,
     /// How frames come and go.
     pub(super) links: Links,
 }
@@ -63,6 +66,7 @@ impl Duties {
         Self {
             everything: false,
             queued: false,
+            analysed: false,
             links,
         }
     }
@@ -125,6 +129,7 @@ fn tables(duties: Duties) -> Tables {
         burst: if is_jumbo { 8 << 20 } else { 125_000 },
         validation: SourceValidation::Off,
         csig: csig.of_port(""),
+        int: None,
     });
     let policy = Arc::new(policy(duties));
     let mut tables = Tables::new(ports.collect(), Hashing::default(), policy);
@@ -251,6 +256,8 @@ pub(super) struct Switch {
     ledger: Arc<Ledger>,
     worker: Worker<Loopback>,
     stats: Arc<WorkerStats>,
+    /// What flow analysis saw, if it is on.
+    followed: Option<Arc<Table>>,
     now: Time,
     /// Kept, or the worker would have nothing to read.
     _publisher: Publisher<Tables>,
@@ -267,6 +274,17 @@ impl Switch {
         let stats = WorkerStats::new(usize::from(PORTS));
         let ledger = Ledger::new(usize::from(PORTS), 1);
         let handed = vec![(0..PORTS).map(PortId).collect::<Vec<_>>()];
+        let (sender, commands) = crossbeam_channel::bounded(1);
+        let mut followed = None;
+        if duties.analysed {
+            let slots = 2 * Flows::default().max_flows as usize;
+            let (observer, ends) = observers(1, slots, Span::from_secs(60), 1)
+                .pop()
+                .expect("one worker");
+            let observe = WorkerCommand::Observe(Some(Box::new(observer)));
+            sender.try_send(observe).expect("room for one");
+            followed = Some(ends.table);
+        }
         let worker = WorkerBuilder {
             id: 0,
             queues: (0..PORTS)
@@ -288,7 +306,7 @@ impl Switch {
             fib: routes.fib(),
             stats: stats.clone(),
             events: crossbeam_channel::bounded(1).0,
-            commands: crossbeam_channel::bounded(1).1,
+            commands,
             queue_link: QueueLink::none(),
         }
         .build();
@@ -297,6 +315,7 @@ impl Switch {
             ledger,
             worker,
             stats,
+            followed,
             now: Time::from_nanos(1),
             _publisher: publisher,
         }
@@ -369,6 +388,14 @@ impl Switch {
         let signed = self.sum(|port| port.csig.signed[Signed::Updated as usize].get());
         if self.duties.links == Links::Signed && signed < all / 2 {
             return Err(format!("of {all} tags only {signed} were updated"));
+        }
+        if let Some(table) = &self.followed {
+            let it = &table.counters;
+            // Those of IPv6 have no room for all that a RoCEv2 packet begins with.
+            let seen = it.packets.get() + it.cut.get();
+            if (seen, it.unfollowed.get()) != (all, 0) {
+                return Err(format!("of {all} packets {seen} were analysed"));
+            }
         }
         let found = (
             self.sum(|port| port.bridged_packets.get()),

@@ -1,29 +1,30 @@
-//! 64 bytes to and fro.
+//! A message to and fro.
 //!
 //! Whoever waits polls, and lets others run between two looks: a machine of two cores has more that
 //! poll than cores when daemons are between the applications.
 
 use super::bare::Bare;
-use super::rig::End;
+use super::rig::{End, MEMORY};
 use hostd_client::{CompletionOpcode, ReceiveRequest, SendRequest};
-use std::net::UdpSocket;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
-/// How long a turn lasts.
+/// How long a turn lasts on a link.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Bytes of a message.
-const LEN: usize = 64;
+/// Bytes of a message on a link.
+pub(super) const LEN: usize = 64;
 
 /// Where messages are written to.
 const TARGET: usize = 4096;
 
 /// Nothing on its way takes longer.
-const LOST: Duration = Duration::from_secs(5);
+pub(super) const LOST: Duration = Duration::from_secs(5);
 
-/// Something that sends 64 bytes and sees 64 bytes come.
+/// Something that sends a message and sees one come.
 pub(super) trait Ball: Send {
     /// Sends the message with this number, from 1 on.
     fn throw(&mut self, number: u64) -> Result<(), String>;
@@ -34,6 +35,16 @@ pub(super) trait Ball: Send {
 
 /// The median time to and fro, in microseconds. The numbers go on where the last turn ended.
 pub(super) fn measure<B: Ball>(ends: &mut [B; 2], number: &mut u64) -> Result<f64, String> {
+    quantile(ends, number, TURN, 0.5)
+}
+
+/// The time to and fro, in microseconds, that this share of the messages of a turn stays within.
+pub(super) fn quantile<B: Ball>(
+    ends: &mut [B; 2],
+    number: &mut u64,
+    turn: Duration,
+    share: f64,
+) -> Result<f64, String> {
     let end = AtomicBool::new(false);
     let [near, far] = ends;
     let mut next = *number;
@@ -51,7 +62,7 @@ pub(super) fn measure<B: Ball>(ends: &mut [B; 2], number: &mut u64) -> Result<f6
             }
             Ok(())
         });
-        let own = play(near, &mut next, &mut times);
+        let own = play(near, turn, &mut next, &mut times);
         end.store(true, Ordering::Relaxed);
         let others: Result<(), String> = other.join().expect("it does not panic");
         own.and(others)
@@ -59,12 +70,24 @@ pub(super) fn measure<B: Ball>(ends: &mut [B; 2], number: &mut u64) -> Result<f6
     *number = next;
     played?;
     times.sort_unstable();
-    Ok(times[times.len() / 2].as_secs_f64() * 1e6)
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a place in a short list"
+    )]
+    let place = (times.len() as f64 * share) as usize;
+    Ok(times[place.min(times.len() - 1)].as_secs_f64() * 1e6)
 }
 
-fn play<B: Ball>(ball: &mut B, number: &mut u64, times: &mut Vec<Duration>) -> Result<(), String> {
+fn play<B: Ball>(
+    ball: &mut B,
+    turn: Duration,
+    number: &mut u64,
+    times: &mut Vec<Duration>,
+) -> Result<(), String> {
     let began = Instant::now();
-    while began.elapsed() < TURN || times.is_empty() {
+    while began.elapsed() < turn || times.is_empty() {
         *number += 1;
         let thrown = Instant::now();
         ball.throw(*number)?;
@@ -102,7 +125,7 @@ impl Ball for UdpSocket {
     fn catch(&mut self, _: u64) -> Result<bool, String> {
         match self.recv(&mut [0; LEN]) {
             Ok(_) => Ok(true),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -135,38 +158,42 @@ impl Ball for Written {
 }
 
 /// SEND, and polling of the completion queue.
-pub(super) struct Sent(End);
+pub(super) struct Sent {
+    end: End,
+    /// Bytes of a message.
+    len: usize,
+}
 
 impl Sent {
-    /// With a receive posted.
-    pub(super) fn new(end: End) -> Result<Self, String> {
-        let mut sent = Self(end);
+    /// With a receive posted, for messages of `len` bytes.
+    pub(super) fn new(end: End, len: usize) -> Result<Self, String> {
+        let mut sent = Self { end, len };
         sent.post_receive().map_err(|error| error.to_string())?;
         Ok(sent)
     }
 
     fn post_receive(&mut self) -> Result<(), hostd_client::Error> {
-        let local = self.0.memory.slice(TARGET, LEN)?;
+        let local = self.end.memory.slice(MEMORY / 2, self.len)?;
         let request = ReceiveRequest { wr_id: 0, local };
-        self.0.queue_pair.post_receive(&request)
+        self.end.queue_pair.post_receive(&request)
     }
 }
 
 impl Ball for Sent {
     fn throw(&mut self, number: u64) -> Result<(), String> {
         let mut send = || {
-            let local = self.0.memory.slice(0, LEN)?;
+            let local = self.end.memory.slice(0, self.len)?;
             let request = SendRequest {
                 signaled: false,
                 ..SendRequest::send(number, local)
             };
-            self.0.queue_pair.post_send(&request)
+            self.end.queue_pair.post_send(&request)
         };
         send().map_err(|error| error.to_string())
     }
 
     fn catch(&mut self, _: u64) -> Result<bool, String> {
-        let polled = self.0.completions.poll();
+        let polled = self.end.completions.poll();
         let Some(completion) = polled.map_err(|error| error.to_string())? else {
             return Ok(false);
         };
@@ -175,5 +202,54 @@ impl Ball for Sent {
         }
         self.post_receive().map_err(|error| error.to_string())?;
         Ok(true)
+    }
+}
+
+/// Messages of `len` bytes through a connection of the kernel.
+pub(super) struct Streamed {
+    stream: TcpStream,
+    /// What is sent, and where what comes is put.
+    bytes: Vec<u8>,
+    /// How much of the message that comes has come.
+    come: usize,
+}
+
+impl Streamed {
+    /// # Errors
+    /// When the kernel does not let it be polled.
+    pub(super) fn new(stream: TcpStream, len: usize) -> std::io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            bytes: vec![7; len],
+            come: 0,
+        })
+    }
+}
+
+impl Ball for Streamed {
+    fn throw(&mut self, _: u64) -> Result<(), String> {
+        let mut left = &self.bytes[..];
+        while !left.is_empty() {
+            match self.stream.write(left) {
+                Ok(count) => left = &left[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => yield_now(),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn catch(&mut self, _: u64) -> Result<bool, String> {
+        match self.stream.read(&mut self.bytes[self.come..]) {
+            Ok(0) => Err("the connection has ended".to_owned()),
+            Ok(count) => {
+                self.come = (self.come + count) % self.bytes.len();
+                Ok(self.come == 0)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Two hosts with three links between them: one for hostd, one for bare AF_XDP, one that is the
-//! kernel's alone and keeps its offloads.
+//! Two hosts with links between them: one for hostd, four for bare AF_XDP, one that is the kernel's
+//! alone and keeps its offloads.
 
 use crate::rig::{Namespace, Process, wait_until};
 use hostd_client::{
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Nothing that is set up takes longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Addresses of the two ends, on hostd's link and on the kernel's.
 const HOSTD: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
@@ -62,7 +62,7 @@ impl End {
 pub(super) struct Hosts {
     contexts: [Context; 2],
     daemons: [Process; 2],
-    /// The near and the far one; `x0` of each is that of bare AF_XDP.
+    /// The near and the far one; `x0` to `x3` of each are those of bare AF_XDP.
     pub(super) namespaces: [Namespace; 2],
 }
 
@@ -71,7 +71,9 @@ impl Hosts {
     pub(super) fn new(folder: &Path) -> Result<Self, String> {
         let namespaces = [Namespace::new("near")?, Namespace::new("far")?];
         let [near, far] = &namespaces;
-        near.link("x0", far, "x0")?;
+        for link in ["x0", "x1", "x2", "x3"] {
+            near.link(link, far, link)?;
+        }
         near.link("h0", far, "h0")?;
         near.run(&format!(
             "ip link add name k0 type veth peer name k0 netns {}",
@@ -101,26 +103,9 @@ impl Hosts {
 
     /// Two queue pairs that are connected through `port`.
     pub(super) fn ends(&self, port: u16) -> Result<[End; 2], String> {
-        self.connected(port).map_err(|error| error.to_string())
-    }
-
-    fn connected(&self, port: u16) -> Result<[End; 2], hostd_client::Error> {
         let [near, far] = &self.contexts;
-        let (mut active, mut passive) = (End::new(near)?, End::new(far)?);
         let address: IpAddr = HOSTD[1].parse().expect("an address");
-        let listener = far.listen(IpAddr::from(Ipv4Addr::UNSPECIFIED), port, 1)?;
-        std::thread::scope(|scope| {
-            let accepted = scope.spawn(|| {
-                let request = listener.get_request(PATIENCE)?;
-                request.accept(&mut passive.queue_pair, Private::EMPTY, PATIENCE)
-            });
-            let to = SocketAddr::new(address, port);
-            let connected = active.queue_pair.connect(to, Private::EMPTY, PATIENCE);
-            accepted.join().expect("it does not panic")?;
-            connected
-        })?;
-        (active.rkey, passive.rkey) = (passive.memory.rkey(), active.memory.rkey());
-        Ok([active, passive])
+        connected(near, far, SocketAddr::new(address, port)).map_err(|error| error.to_string())
     }
 
     /// Two UDP sockets that are connected to each other over the kernel's link.
@@ -152,6 +137,27 @@ impl Hosts {
         let (passive, _) = listener.accept().map_err(|error| error.to_string())?;
         Ok([active, passive])
     }
+}
+
+/// A queue pair of `near` and one of `far`, connected to each other through the far one's address.
+pub(super) fn connected(
+    near: &Context,
+    far: &Context,
+    to: SocketAddr,
+) -> Result<[End; 2], hostd_client::Error> {
+    let (mut active, mut passive) = (End::new(near)?, End::new(far)?);
+    let listener = far.listen(IpAddr::from(Ipv4Addr::UNSPECIFIED), to.port(), 1)?;
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| {
+            let request = listener.get_request(PATIENCE)?;
+            request.accept(&mut passive.queue_pair, Private::EMPTY, PATIENCE)
+        });
+        let connected = active.queue_pair.connect(to, Private::EMPTY, PATIENCE);
+        accepted.join().expect("it does not panic")?;
+        connected
+    })?;
+    (active.rkey, passive.rkey) = (passive.memory.rkey(), active.memory.rkey());
+    Ok([active, passive])
 }
 
 fn start(namespace: &Namespace, folder: &Path, name: &str) -> Result<Process, String> {

@@ -1,6 +1,7 @@
 //! Many small messages, and streams of large ones with the processor time that they take.
 
 use super::bare::Bare;
+use super::bounce::LOST;
 use super::rig::{DEPTH, End};
 use crate::rig::{ran, thread_seconds};
 use hostd_client::{CompletionOpcode, ReceiveRequest, SendRequest};
@@ -12,7 +13,7 @@ use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 /// How long a turn lasts.
-const TURN: Duration = Duration::from_millis(150);
+pub(super) const TURN: Duration = Duration::from_millis(150);
 
 /// Bytes of a small message.
 const SMALL: usize = 64;
@@ -170,15 +171,19 @@ fn pour(end: &mut End, taken: &AtomicU64, began: Instant) -> Result<u64, String>
     }
 }
 
-/// RDMA WRITEs of 1 MiB; processor time is that of the application and of both daemons.
-pub(super) fn writes(end: &mut End, daemons: [u32; 2]) -> Result<Stream, String> {
-    let spent = || -> Result<f64, String> {
-        Ok(own_seconds()? + thread_seconds(daemons[0])? + thread_seconds(daemons[1])?)
-    };
+/// Processor time of daemons.
+fn spent_by(daemons: &[u32]) -> Result<f64, String> {
+    daemons.iter().map(|daemon| thread_seconds(*daemon)).sum()
+}
+
+/// RDMA WRITEs of 1 MiB for the time of a turn; processor time is that of the application and of
+/// these daemons.
+pub(super) fn writes(end: &mut End, turn: Duration, daemons: &[u32]) -> Result<Stream, String> {
+    let spent = || -> Result<f64, String> { Ok(own_seconds()? + spent_by(daemons)?) };
     let (began, before) = (Instant::now(), spent()?);
     let (mut posted, mut done) = (0, 0);
     loop {
-        let open = began.elapsed() < TURN;
+        let open = began.elapsed() < turn;
         if open && posted - done < LARGE_DEPTH {
             let at = posted % LARGE_DEPTH * LARGE;
             let local = end.memory.slice(at, LARGE).map_err(|e| e.to_string())?;
@@ -191,7 +196,7 @@ pub(super) fn writes(end: &mut End, daemons: [u32; 2]) -> Result<Stream, String>
         if done == posted {
             break;
         }
-        let completion = end.completions.next(TURN * 100);
+        let completion = end.completions.next(LOST);
         let completion = completion.map_err(|error| error.to_string())?;
         if !completion.is_success() {
             return Err(format!("{completion:?}"));
@@ -206,29 +211,51 @@ pub(super) fn writes(end: &mut End, daemons: [u32; 2]) -> Result<Stream, String>
     ))
 }
 
-/// A stream through TCP; processor time is that of both ends.
-pub(super) fn tcp([active, passive]: [TcpStream; 2]) -> Result<Stream, String> {
+/// Streams through TCP for the time of a turn, one for each connection; processor time is that of
+/// all ends and of these daemons, through which the packets go.
+pub(super) fn tcp(
+    connections: Vec<[TcpStream; 2]>,
+    turn: Duration,
+    daemons: &[u32],
+) -> Result<Stream, String> {
     let fail = |error: std::io::Error| error.to_string();
-    let (mut from, mut to) = (active, passive);
-    let began = Instant::now();
-    std::thread::scope(|scope| {
-        let receiver = scope.spawn(move || -> Result<_, String> {
-            let (mut buffer, mut bytes) = (vec![0; LARGE], 0);
-            loop {
-                match to.read(&mut buffer).map_err(fail)? {
-                    0 => return Ok((bytes, began.elapsed(), own_seconds()?)),
-                    some => bytes += some as u64,
-                }
+    let (began, before) = (Instant::now(), spent_by(daemons)?);
+    let receive = |mut from: TcpStream| -> Result<(u64, f64), String> {
+        let (mut buffer, mut bytes) = (vec![0; LARGE], 0);
+        loop {
+            match from.read(&mut buffer).map_err(fail)? {
+                0 => return Ok((bytes, own_seconds()?)),
+                some => bytes += some as u64,
             }
-        });
-        let before = own_seconds()?;
-        let buffer = vec![7; LARGE];
-        while began.elapsed() < TURN {
-            from.write_all(&buffer).map_err(fail)?;
         }
-        from.shutdown(Shutdown::Write).map_err(fail)?;
-        let ran = own_seconds()? - before;
-        let (bytes, elapsed, other) = receiver.join().expect("it does not panic")?;
-        Ok(Stream::new(bytes, elapsed, ran + other))
-    })
+    };
+    let send = |mut to: TcpStream| -> Result<(u64, f64), String> {
+        let buffer = vec![7; LARGE];
+        while began.elapsed() < turn {
+            to.write_all(&buffer).map_err(fail)?;
+        }
+        to.shutdown(Shutdown::Write).map_err(fail)?;
+        Ok((0, own_seconds()?))
+    };
+    let (bytes, ran) = std::thread::scope(|scope| {
+        let ends = connections.into_iter().flat_map(|[active, passive]| {
+            [
+                scope.spawn(move || send(active)),
+                scope.spawn(move || receive(passive)),
+            ]
+        });
+        let ends: Vec<_> = ends.collect();
+        let mut sum = (0, 0.0);
+        for end in ends {
+            let (bytes, ran) = end.join().expect("it does not panic")?;
+            sum = (sum.0 + bytes, sum.1 + ran);
+        }
+        Ok::<_, String>(sum)
+    })?;
+    let elapsed = began.elapsed();
+    Ok(Stream::new(
+        bytes,
+        elapsed,
+        ran + spent_by(daemons)? - before,
+    ))
 }

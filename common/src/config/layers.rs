@@ -34,10 +34,18 @@ impl Layer {
     /// # Errors
     /// It is not TOML.
     pub(super) fn parse(&self) -> Result<Spanned<DeTable<'_>>, Fault> {
-        DeTable::parse(&self.text).map_err(|error| Fault {
-            place: self.place(error.span().map_or(0, |span| span.start)),
-            key: String::new(),
-            reason: error.message().to_owned(),
+        DeTable::parse(&self.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            let at = self.text.get(span.clone()).unwrap_or_default();
+            let reason = match error.message() {
+                "duplicate key" if !at.is_empty() => format!("{} is there twice", at.trim()),
+                other => other.to_owned(),
+            };
+            Fault {
+                place: self.place(span.start),
+                key: String::new(),
+                reason,
+            }
         })
     }
 

@@ -104,7 +104,11 @@ fn mismatch(message: &str) -> Option<(String, String)> {
         "sequence" => "a list".to_owned(),
         value => {
             let bare = kinds.iter().find_map(|kind| value.strip_prefix(kind));
-            bare.unwrap_or(value).replace('`', "")
+            // Of a number that fits no type serde says in which it was read.
+            let bare = bare.unwrap_or(value);
+            let number = bare.strip_suffix(" as i128");
+            let number = number.or_else(|| bare.strip_suffix(" as u128"));
+            number.unwrap_or(bare).replace('`', "")
         }
     };
     let known = TYPES.iter().find(|(name, _)| *name == wanted);
@@ -148,6 +152,10 @@ mod tests {
             (
                 "invalid type: map, expected a sequence",
                 "a table is not a list",
+            ),
+            (
+                "invalid type: integer `99999999999999999999` as i128, expected u64",
+                "99999999999999999999 is not a whole number from 0 on",
             ),
             ("something else", "something else"),
         ] {

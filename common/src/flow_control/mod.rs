@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Both daemons receive pauses here. The fields of the frames are in [`crate::wire::pause`]; what
-//! sends pauses is switchd's.
+//! sends pauses follows from what each daemon holds, and is its own.
 
 mod frame;
 mod pfc_rx;

@@ -62,6 +62,9 @@ pub struct Message {
     pub sequence: u32,
     /// The socket whose request caused it.
     pub port: u32,
+    /// What is left of the life of the route that it reports, if that ends by itself (`expires`);
+    /// zero: it has ended.
+    pub lifetime: Option<Span>,
     /// What it says.
     pub body: Body,
 }
@@ -137,6 +140,7 @@ fn decode_one(message: &[u8]) -> Result<Message, DecodeError> {
         flags: u16_at(message, 6)?,
         sequence: u32_at(message, 8)?,
         port: u32_at(message, 12)?,
+        lifetime: lifetime(number, body)?,
         body: decode_body(number, body)?,
     })
 }
@@ -255,6 +259,7 @@ fn link_info(bytes: &[u8], link: &mut Link) -> Result<(), DecodeError> {
         let attribute = attribute?;
         match attribute.kind {
             1 => vlan.id = u16_at(attribute.value, 0)?,
+            3 => link.maps_priorities = maps_priorities(attribute.value)?,
             // Big-endian, unlike the rest.
             5 => vlan.is_service = attribute.value == [0x88, 0xa8],
             _ => {}
@@ -262,6 +267,16 @@ fn link_info(bytes: &[u8], link: &mut Link) -> Result<(), DecodeError> {
     }
     link.vlan = Some(vlan);
     Ok(())
+}
+
+/// IFLA_VLAN_EGRESS_QOS: whether a priority becomes another one than zero.
+fn maps_priorities(bytes: &[u8]) -> Result<bool, DecodeError> {
+    let mut any = false;
+    for mapping in attributes(bytes) {
+        // struct ifla_vlan_qos_mapping: from, to.
+        any |= u32_at(mapping?.value, 4)? != 0;
+    }
+    Ok(any)
 }
 
 /// struct ifaddrmsg and IFA_*.
@@ -409,6 +424,24 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
     Ok(Some((key, route)))
 }
 
+/// What is left of a route of IPv6 that ends by itself: RTA_CACHEINFO, with rta_expires in
+/// hundredths of a second (clock_t). Negative: it is over; zero: it does not end.
+fn lifetime(number: u16, body: &[u8]) -> Result<Option<Span>, DecodeError> {
+    const CACHE_INFO: u16 = 12;
+    if number != kind::ROUTE || body.first() != Some(&AF_INET6) {
+        return Ok(None);
+    }
+    for attribute in attributes(body.get(12..).ok_or(DecodeError::Short)?) {
+        let attribute = attribute?;
+        if attribute.kind == CACHE_INFO {
+            let left = i32_at(attribute.value, 8)?;
+            let ticks = u64::try_from(left).unwrap_or(0);
+            return Ok((left != 0).then(|| Span::from_millis(10).times(ticks)));
+        }
+    }
+    Ok(None)
+}
+
 /// RTAX_MTU: how large packets may be that are forwarded by the route. Whether it is locked matters
 /// only to those who find out the MTU of a path.
 fn route_mtu(metrics: &[u8]) -> Result<u16, DecodeError> {
@@ -450,6 +483,8 @@ fn via(attribute: &Attribute<'_>) -> Result<IpAddr, DecodeError> {
 /// A list of struct rtnexthop, each with attributes. The kernel's order means nothing and changes:
 /// sorted.
 fn multipath(bytes: &[u8]) -> Result<Vec<Hop>, DecodeError> {
+    /// RTNH_F_DEAD.
+    const DEAD: u8 = 1;
     let mut rest = bytes;
     let mut hops = Vec::new();
     while rest.len() >= 8 {
@@ -460,6 +495,7 @@ fn multipath(bytes: &[u8]) -> Result<Vec<Hop>, DecodeError> {
         let mut hop = Hop {
             ifindex: u32_at(rest, 4)?,
             weight: u32::from(rest[3]) + 1,
+            dead: rest[2] & DEAD != 0,
             ..Hop::default()
         };
         for attribute in attributes(&rest[8..len]) {

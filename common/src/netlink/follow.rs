@@ -10,6 +10,7 @@
 //! ```
 
 use super::decode::{AF_BRIDGE, AF_INET, AF_INET6, Action, Body, Message, decode, flag, kind};
+use super::lifetimes::Lifetimes;
 use super::mirror::{Change, Kind, Mirror};
 use super::silent::{Loss, loss_of};
 use super::types::Link;
@@ -154,6 +155,8 @@ pub struct Follower {
     changes: Vec<Change>,
     /// What went without a word since changes were last taken.
     losses: Vec<Loss>,
+    /// Routes that end by themselves.
+    lifetimes: Lifetimes,
     settings: Settings,
     dump: Option<Dump>,
     /// The next resynchronisation, and why.
@@ -178,6 +181,7 @@ impl Follower {
             mirror: Mirror::new(),
             changes: Vec::new(),
             losses: Vec::new(),
+            lifetimes: Lifetimes::default(),
             settings,
             dump: None,
             planned: (Time::ZERO, ResyncReason::Start),
@@ -222,15 +226,33 @@ impl Follower {
 
     /// When [`Self::poll_request`] wants to be called at the latest.
     pub fn deadline(&self) -> Time {
-        match &self.dump {
+        let deadline = match &self.dump {
             Some(dump) if dump.unsent => dump.rests_until,
             Some(dump) => dump.heard + PATIENCE,
             None => self.planned.0,
+        };
+        let end = self.lifetimes.next();
+        end.map_or(deadline, |end| end.min(deadline))
+    }
+
+    /// Removes the routes whose time is up, and looks soon whether the kernel has prolonged them.
+    fn end_routes(&mut self, now: Time) {
+        while let Some((key, route)) = self.lifetimes.take_ended(&self.mirror, now) {
+            let message = Message {
+                flags: 0,
+                sequence: 0,
+                port: 0,
+                lifetime: None,
+                body: Body::Route(Action::Removed, key, route),
+            };
+            self.mirror.apply(message, false, &mut self.changes);
+            self.plan(ResyncReason::Periodic, now);
         }
     }
 
     /// The request to send now, if any.
     pub fn poll_request(&mut self, now: Time) -> Option<Vec<u8>> {
+        self.end_routes(now);
         if let Some(dump) = &mut self.dump {
             if dump.unsent {
                 if now < dump.rests_until {
@@ -328,6 +350,16 @@ impl Follower {
             _ => {
                 let known = self.changes.len();
                 self.note_silent_removals(&message, now);
+                if let Some(at) = self.lifetimes.note(&message, now)
+                    && at < self.planned.0
+                {
+                    self.planned = (at, ResyncReason::Periodic);
+                }
+                let is_over = message.lifetime == Some(Span::ZERO);
+                if is_over && answers.is_some() {
+                    // It waits to be cleared away.
+                    return;
+                }
                 let loss = loss_of(&self.mirror, &message.body);
                 self.mirror
                     .apply(message, answers.is_some(), &mut self.changes);

@@ -4,11 +4,12 @@
 //! that kind with an older mark do not exist any more. Dump and events come through one socket, in
 //! the order in which things happened, so no late message restores an object that is gone.
 
-use super::decode::{Action, Body, Message, flag};
+use super::decode::{Action, Body, Message};
+use super::route_set::{Marked, RouteSet, add, remove, report};
 use super::rule::Rule;
 use super::types::{
-    Address, BridgePort, FdbEntry, FdbKey, Hop, Ipv4Settings, Link, Neighbour, NeighbourKey,
-    NextHop, PROTOCOL_KERNEL, Route, RouteKey, RouteKind, StpState, Table, VlanState,
+    ALL_LINKS, Address, BridgePort, FdbEntry, FdbKey, Hop, Ipv4Settings, Link, Neighbour,
+    NeighbourKey, NextHop, PROTOCOL_KERNEL, Route, RouteKey, StpState, Table, VlanState,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -53,57 +54,6 @@ pub(super) enum Kind {
     BridgePorts,
     VlanStates,
     Fdb,
-}
-
-#[derive(Clone, Debug)]
-struct Marked<T> {
-    value: T,
-    mark: u32,
-}
-
-/// The routes of a key.
-#[derive(Debug, Default)]
-struct RouteSet {
-    /// Of all of them: see [`traits_of`]. A look at those of a full table stays out of the lists.
-    traits: u64,
-    /// In the kernel's order: the first one is used.
-    list: Vec<Marked<Route>>,
-}
-
-impl RouteSet {
-    fn first(&self) -> Option<&Route> {
-        self.list.first().map(|marked| &marked.value)
-    }
-
-    /// The list has changed.
-    fn changed(&mut self) {
-        let all = self.list.iter().map(|marked| traits_of(&marked.value));
-        self.traits = all.fold(0, |all, one| all | one);
-    }
-}
-
-/// What a route is removed by without a word, a bit each: its hops (one of 62 bits, which other
-/// hops may have too), a next hop object, an address that it names as its source.
-fn traits_of(route: &Route) -> u64 {
-    let by = match route.next_hop {
-        Some(_) => BY_OBJECT,
-        None => hops_trait(&route.hops),
-    };
-    let is_told = route.protocol == PROTOCOL_KERNEL;
-    let source = route.source.filter(|_| !is_told);
-    by | source.map_or(0, |_| BY_SOURCE)
-}
-
-/// The trait of routes by next hop objects.
-pub(super) const BY_OBJECT: u64 = 1 << 63;
-/// The trait of routes that name their source.
-pub(super) const BY_SOURCE: u64 = 1 << 62;
-
-/// The trait of routes by these shared hops.
-pub(super) fn hops_trait(hops: &Arc<[Hop]>) -> u64 {
-    // Allocations are aligned: the low bits of their addresses say nothing.
-    let address = Arc::as_ptr(hops).addr() >> 4;
-    1 << (address % 62)
 }
 
 /// What the kernel knows.
@@ -255,6 +205,12 @@ impl Mirror {
         self.routes.get(key)?.first()
     }
 
+    /// All routes of this key, in the order in which the kernel asks them.
+    pub fn routes_of<'a>(&'a self, key: &RouteKey) -> impl Iterator<Item = &'a Route> + use<'a> {
+        let list = self.routes.get(key).map(|set| &set.list);
+        list.into_iter().flatten().map(|marked| &marked.value)
+    }
+
     /// All routes that are in use, by key, in no order.
     pub fn routes(&self) -> impl Iterator<Item = (&RouteKey, &Route)> {
         self.routes
@@ -360,12 +316,15 @@ impl Mirror {
         if ![Table::MAIN, Table::LOCAL, Table::DEFAULT].contains(&key.table) {
             return;
         }
+        self.forget_deaths_of_links(&key, &mut route);
         route.hops = self.share(route.hops);
         if let Some(source) = route.source.filter(|_| route.protocol != PROTOCOL_KERNEL) {
             self.sources.insert(source);
         }
         let set = self.routes.entry(key).or_default();
         let used = set.first().cloned();
+        // One that is not the first is used where that is passed over.
+        let has_others = set.list.len() > 1 && !in_dump;
         let list = &mut set.list;
         let sure = match (action, in_dump) {
             (Action::Set, true) => report(list, route, self.mark),
@@ -374,7 +333,7 @@ impl Mirror {
         };
         set.changed();
         self.doubtful |= !sure;
-        if set.first() != used.as_ref() {
+        if has_others || set.list.len() > 1 && !in_dump || set.first() != used.as_ref() {
             changes.push(Change::Route(key));
         }
         if set.list.is_empty() {
@@ -436,7 +395,57 @@ impl Mirror {
         }
     }
 
-    fn share(&mut self, hops: Arc<[Hop]>) -> Arc<[Hop]> {
+    /// The kernel calls hops of a link dead that is down, and some of one without carrier. Those
+    /// come back with it, and the ports say as much.
+    fn forget_deaths_of_links(&self, key: &RouteKey, route: &mut Route) {
+        if !route.hops.iter().any(|hop| hop.dead) {
+            return;
+        }
+        let is_v4 = key.prefix.addr().is_ipv4();
+        let ignores = |ifindex| {
+            let settings = [self.settings(ifindex), self.settings(ALL_LINKS)];
+            settings.iter().flatten().any(|it| it.ignores_linkdown)
+        };
+        let is_its_own = |hop: &Hop| {
+            let link = self.link(hop.ifindex);
+            link.is_some_and(|link| link.up && (link.running || !ignores(hop.ifindex)))
+        };
+        let hops = route.hops.iter().map(|hop| Hop {
+            dead: hop.dead && is_v4 && is_its_own(hop),
+            ..*hop
+        });
+        route.hops = hops.collect();
+    }
+
+    /// Gives routes of IPv4 that have one of `traits` other hops: those that `others` says for the
+    /// address of their list.
+    pub(super) fn change_hops(
+        &mut self,
+        traits: u64,
+        others: &HashMap<usize, Arc<[Hop]>>,
+        changes: &mut Vec<Change>,
+    ) {
+        for (key, set) in &mut self.routes {
+            if set.traits & traits == 0 || key.prefix.addr().is_ipv6() {
+                continue;
+            }
+            let mut differs = false;
+            for marked in &mut set.list {
+                let route = &mut marked.value;
+                let list = Arc::as_ptr(&route.hops).addr();
+                if let Some(hops) = others.get(&list).filter(|_| route.next_hop.is_none()) {
+                    route.hops = hops.clone();
+                    differs = true;
+                }
+            }
+            if differs {
+                set.changed();
+                changes.push(Change::Route(*key));
+            }
+        }
+    }
+
+    pub(super) fn share(&mut self, hops: Arc<[Hop]>) -> Arc<[Hop]> {
         if let Some(known) = self.shared.get(&hops) {
             return known.clone();
         }
@@ -540,89 +549,4 @@ fn sweep<K: Copy, V>(
         }
         marked.mark == mark
     });
-}
-
-/// A dump reports `route`: it comes after those that the dump reported before, and before the
-/// others.
-fn report(set: &mut Vec<Marked<Route>>, route: Route, mark: u32) -> bool {
-    if let Some(known) = set.iter().position(|marked| marked.value == route) {
-        set.remove(known);
-    }
-    let reported = set.iter().take_while(|marked| marked.mark == mark).count();
-    set.insert(reported, Marked { value: route, mark });
-    true
-}
-
-/// An event says that `route` was added. Returns whether it is sure what the set is now: with
-/// several routes of one key the kernel does not tell which one it replaced, or where it put the
-/// new one.
-fn add(set: &mut Vec<Marked<Route>>, key: &RouteKey, route: Route, flags: u16, mark: u32) -> bool {
-    let is_v6 = key.prefix.addr().is_ipv6();
-    let alone = set.len() <= 1;
-    if let Some(known) = set.iter_mut().find(|marked| marked.value == route) {
-        known.mark = mark;
-        return alone;
-    }
-    let new = Marked { value: route, mark };
-    if flags & flag::REPLACE != 0 {
-        match set.first_mut() {
-            Some(first) => *first = new,
-            None => set.push(new),
-        }
-        return alone;
-    }
-    // IPv6 announces a hop that joined a route as the whole route.
-    let grown = set
-        .iter()
-        .position(|marked| is_v6 && has_all_hops(&new.value, &marked.value));
-    if let Some(grown) = grown {
-        set[grown] = new;
-        return alone;
-    }
-    let first = set.is_empty();
-    if is_v6 || flags & flag::APPEND != 0 {
-        set.push(new);
-    } else {
-        set.insert(0, new);
-    }
-    first
-}
-
-/// Whether both routes forward through gateways and `large` has every hop of `small`.
-fn has_all_hops(large: &Route, small: &Route) -> bool {
-    large.kind == RouteKind::Unicast
-        && small.kind == RouteKind::Unicast
-        && !small.hops.is_empty()
-        && small.hops.iter().all(|hop| {
-            hop.gateway.is_some()
-                && large
-                    .hops
-                    .iter()
-                    .any(|other| (other.ifindex, other.gateway) == (hop.ifindex, hop.gateway))
-        })
-}
-
-/// An event says that `route` is gone. Returns whether it is sure what the set is now.
-fn remove(set: &mut Vec<Marked<Route>>, route: &Route) -> bool {
-    if let Some(known) = set.iter().position(|marked| marked.value == *route) {
-        set.remove(known);
-        return true;
-    }
-    // IPv6 tells of a hop that left a route as of a route with that hop alone.
-    if let Some(known) = set.iter_mut().find(|marked| {
-        has_all_hops(&marked.value, route) && marked.value.hops.len() > route.hops.len()
-    }) {
-        let left = known.value.hops.iter().filter(|hop| {
-            !route
-                .hops
-                .iter()
-                .any(|gone| (gone.ifindex, gone.gateway) == (hop.ifindex, hop.gateway))
-        });
-        known.value.hops = left.copied().collect();
-        return true;
-    }
-    if set.len() == 1 {
-        set.clear();
-    }
-    false
 }

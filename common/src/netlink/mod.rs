@@ -15,7 +15,9 @@
 //!   attribute  fields and attributes of messages; settings: those of IPv4
 //!   decode     bytes -> Message; never panics, never trusts a length
 //!   mirror     the state: applies messages, tells what changed
+//!   route_set  the routes of a key, in their order
 //!   silent     what the kernel removes without saying so
+//!   lifetimes  routes that end by themselves
 //!   follow     when to trust events and when to dump all and compare
 //!   watch      the socket, thin
 //!   filters    what else judges or changes packets that the kernel forwards
@@ -38,8 +40,10 @@ mod bridge;
 mod decode;
 mod filters;
 mod follow;
+mod lifetimes;
 mod mirror;
 mod request;
+mod route_set;
 mod rule;
 mod settings;
 mod silent;

@@ -41,6 +41,7 @@ pub(super) fn settings(body: &[u8]) -> Result<Option<SettingsChange>, DecodeErro
             1 => ifindex = Some(attribute.u32()?),
             2 => settings.forwards = Some(attribute.u32()? != 0),
             3 => settings.rp_filter = Some(attribute.u32()?),
+            6 => settings.ignores_linkdown = Some(attribute.u32()? != 0),
             _ => {}
         }
     }

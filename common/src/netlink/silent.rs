@@ -11,13 +11,18 @@
 //!   a next hop object is removed       that used it, or a group of which nothing is left
 //! ```
 //!
+//! A hop by an interface that has lost its last address is dead, in routes that have others: until
+//! the interface gets an address, or goes down and comes up (fib_sync_up). Routes that are made
+//! meanwhile have hops that are alive.
+//!
 //! Next hop objects of an interface that is down are gone, too. IPv6 tells of its routes. Whatever
 //! this gets wrong the dump that follows makes right.
 
 use super::decode::{Action, Body};
-use super::mirror::{BY_OBJECT, BY_SOURCE, Change, Mirror, hops_trait};
+use super::mirror::{Change, Mirror};
+use super::route_set::{BY_OBJECT, BY_SOURCE, hops_trait};
 use super::types::{Hop, NextHopKind, PROTOCOL_KERNEL, Route, RouteKind};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -30,6 +35,8 @@ pub(super) enum Loss {
     Address(u32, IpAddr),
     /// This next hop object is gone.
     NextHop(u32),
+    /// Hops by this interface that were dead are alive: it came up, or got an address.
+    Revival(u32),
 }
 
 /// What a message that is about to be applied means beyond what it says.
@@ -37,8 +44,16 @@ pub(super) fn loss_of(mirror: &Mirror, body: &Body) -> Option<Loss> {
     match body {
         Body::Link(Action::Removed, link) => Some(Loss::Link(link.index, true)),
         Body::Link(Action::Set, link) => {
-            let was_up = mirror.link(link.index).is_some_and(|link| link.up);
-            (was_up && !link.up).then_some(Loss::Link(link.index, false))
+            let was_up = mirror.link(link.index)?.up;
+            match (was_up, link.up) {
+                (true, false) => Some(Loss::Link(link.index, false)),
+                (false, true) => Some(Loss::Revival(link.index)),
+                _ => None,
+            }
+        }
+        Body::Address(Action::Set, new) => {
+            let is_new = new.address.is_ipv4() && !mirror.has_address(new);
+            is_new.then_some(Loss::Revival(new.ifindex))
         }
         Body::Address(Action::Removed, gone) => {
             let loss = Loss::Address(gone.ifindex, gone.address);
@@ -82,8 +97,8 @@ impl Mirror {
     /// Removes what went with `losses`, whose messages were applied, and appends what changed. One
     /// look at all routes, however many losses there are.
     pub(super) fn lose(&mut self, losses: &[Loss], changes: &mut Vec<Change>) {
-        let (mut removal, mut down, mut bare) =
-            (Removal::default(), HashSet::new(), HashSet::new());
+        let (mut removal, mut down) = (Removal::default(), HashSet::new());
+        let (mut bare, mut alive) = (HashSet::new(), HashSet::new());
         for loss in losses {
             match *loss {
                 // It may be back.
@@ -103,7 +118,10 @@ impl Mirror {
                         removal.sources.insert(gone);
                     }
                 }
-                Loss::Link(..) => {}
+                Loss::Revival(ifindex) if self.is_up(ifindex) => {
+                    alive.insert(ifindex);
+                }
+                Loss::Link(..) | Loss::Revival(_) => {}
                 Loss::NextHop(id) => {
                     removal.next_hops.insert(id);
                 }
@@ -116,10 +134,10 @@ impl Mirror {
         removal.next_hops.extend(of_down);
         self.remove_next_hops(&mut removal.next_hops, changes);
         let is_dead = |list: &&Arc<[Hop]>| {
-            let is_down = |hop: &Hop| !self.is_up(hop.ifindex);
-            let any_down = list.iter().any(|hop| down.contains(&hop.ifindex));
-            let all_bare = list.iter().all(|hop| bare.contains(&hop.ifindex));
-            any_down && list.iter().all(is_down) || !list.is_empty() && all_bare
+            let is_lost = |hop: &Hop| down.contains(&hop.ifindex) || bare.contains(&hop.ifindex);
+            let is_dead =
+                |hop: &Hop| hop.dead || bare.contains(&hop.ifindex) || !self.is_up(hop.ifindex);
+            list.iter().any(is_lost) && list.iter().all(is_dead)
         };
         let mut traits = 0;
         for list in self.hop_lists().filter(is_dead) {
@@ -136,6 +154,36 @@ impl Mirror {
             self.retain_routes(traits, changes, |key, route| {
                 key.prefix.addr().is_ipv6() || !removal.concerns(route)
             });
+        }
+        self.follow_deaths(&bare, &alive, changes);
+    }
+
+    /// Hops by interfaces that are `bare` of addresses are dead from now on, others are not.
+    fn follow_deaths(
+        &mut self,
+        bare: &HashSet<u32>,
+        alive: &HashSet<u32>,
+        changes: &mut Vec<Change>,
+    ) {
+        let is_dead = |hop: &Hop| {
+            let comes_back = alive.contains(&hop.ifindex);
+            bare.contains(&hop.ifindex) || hop.dead && !comes_back
+        };
+        let differs = |list: &&Arc<[Hop]>| list.iter().any(|hop| hop.dead != is_dead(hop));
+        let lists: Vec<Arc<[Hop]>> = self.hop_lists().filter(differs).cloned().collect();
+        let mut traits = 0;
+        let mut others = HashMap::new();
+        for list in lists {
+            let hops = list.iter().map(|hop| Hop {
+                dead: is_dead(hop),
+                ..*hop
+            });
+            traits |= hops_trait(&list);
+            let hops = self.share(hops.collect());
+            others.insert(address(&list), hops);
+        }
+        if !others.is_empty() {
+            self.change_hops(traits, &others, changes);
         }
     }
 

@@ -80,7 +80,7 @@ fn any_prefix() -> impl Strategy<Value = IpNet> {
 
 prop_compose! {
     fn any_hop()(ifindex in 1_u32..100, gateway in proptest::option::of(any_ip()), weight in 1_u32..=256) -> Hop {
-        Hop { ifindex, gateway, weight, encapsulated: false }
+        Hop { ifindex, gateway, weight, ..Hop::default() }
     }
 }
 
@@ -396,11 +396,20 @@ fn stacked_links_and_sources_are_read() {
         (bridge.kind.as_deref(), bridge.vlan),
         (Some("bridge"), None)
     );
-    let data = message_attributes(&[(1, &5_u16.to_ne_bytes()), (5, &[0x88, 0xa8])]);
-    let vlan = message_attributes(&[(1, b"vlan\0"), (2, &data)]);
-    let Body::Link(_, vlan) = link(&vlan) else {
-        panic!("a link")
+    let tagged = |to: u32| {
+        let mapping = [0_u32.to_ne_bytes(), to.to_ne_bytes()].concat();
+        let mappings = message_attributes(&[(1, &mapping)]);
+        let number = 5_u16.to_ne_bytes();
+        let data = message_attributes(&[(1, &number), (3, &mappings), (5, &[0x88, 0xa8])]);
+        let vlan = message_attributes(&[(1, b"vlan\0"), (2, &data)]);
+        let Body::Link(_, vlan) = link(&vlan) else {
+            panic!("a link")
+        };
+        vlan
     };
+    assert!(tagged(3).maps_priorities);
+    let vlan = tagged(0);
+    assert!(!vlan.maps_priorities);
     let tag = Vlan {
         is_service: true,
         id: 5,

@@ -55,6 +55,8 @@ pub struct Link {
     pub kind: Option<String>,
     /// The interface of this namespace on which it is stacked, or whose peer it is.
     pub lower: Option<u32>,
+    /// It sets the priority of the tags that it writes (`egress-qos-map`).
+    pub maps_priorities: bool,
     /// The tag of its frames on that interface.
     pub vlan: Option<Vlan>,
     /// IPv4 packets from addresses of this machine are taken from it (`accept_local`).
@@ -77,6 +79,8 @@ pub struct Ipv4Settings {
     pub forwards: bool,
     /// How sources are checked (`rp_filter`): 0 not, 1 strictly, 2 loosely.
     pub rp_filter: u32,
+    /// Routes by it are passed over while it has no carrier (`ignore_routes_with_linkdown`).
+    pub ignores_linkdown: bool,
 }
 
 /// In place of the number of an interface: the settings of all interfaces together
@@ -92,6 +96,8 @@ pub struct SettingsChange {
     pub forwards: Option<bool>,
     /// As [`Ipv4Settings::rp_filter`], if it is said.
     pub rp_filter: Option<u32>,
+    /// As [`Ipv4Settings::ignores_linkdown`], if it is said.
+    pub ignores_linkdown: Option<bool>,
 }
 
 impl SettingsChange {
@@ -100,6 +106,7 @@ impl SettingsChange {
         Ipv4Settings {
             forwards: self.forwards.unwrap_or(before.forwards),
             rp_filter: self.rp_filter.unwrap_or(before.rp_filter),
+            ignores_linkdown: self.ignores_linkdown.unwrap_or(before.ignores_linkdown),
         }
     }
 }
@@ -436,6 +443,9 @@ pub struct Hop {
     pub weight: u32,
     /// Packets are to be encapsulated (MPLS, SRv6, tunnels), which only the kernel can do.
     pub encapsulated: bool,
+    /// The kernel does not use it (RTNH_F_DEAD): the interface has lost its last IPv4 address, and
+    /// has got none since.
+    pub dead: bool,
 }
 
 impl Default for Hop {
@@ -445,6 +455,7 @@ impl Default for Hop {
             gateway: None,
             weight: 1,
             encapsulated: false,
+            dead: false,
         }
     }
 }

@@ -4,11 +4,13 @@
 //! arguments.
 
 pub mod alloc;
+mod link;
 mod memory;
 mod rights;
 mod signal;
 mod wait;
 
+pub use link::LinkSocket;
 pub use memory::{
     Access, Mapping, MappingError, MemlockError, create_memfd, memlock_limit, raise_memlock,
 };

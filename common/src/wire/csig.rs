@@ -21,7 +21,7 @@
 //! updated any more (SAI's proposal for CSIG).
 
 use super::vlan::{self, Stack};
-use super::{Error, Result, be16, need, put};
+use super::{Error, Result, be16, int, need, put};
 
 /// What a tag is about. Other types are reserved (CS-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,30 +115,85 @@ impl Form {
     }
 }
 
-/// The TPIDs of a domain.
+/// A tag that tells of the path of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A congestion signal in this form.
+    Csig(Form),
+    /// Telemetry: see [`int`].
+    Int,
+}
+
+impl Kind {
+    /// Bytes of the tag, TPID included.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    pub const fn len(self) -> usize {
+        match self {
+            Self::Csig(form) => form.len(),
+            Self::Int => int::LEN,
+        }
+    }
+
+    /// The header that errors name.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Csig(_) => "csig",
+            Self::Int => "int",
+        }
+    }
+}
+
+/// The TPIDs of a domain. Zero: such tags are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tpids {
     /// Of compact tags.
     pub compact: u16,
     /// Of expanded tags.
     pub expanded: u16,
+    /// Of tags for telemetry.
+    pub int: u16,
 }
 
 impl Default for Tpids {
-    /// 0x9900 is what the one open implementation uses for compact tags (fboss). 0x9901 is free.
+    /// 0x9900 is what the one open implementation uses for compact tags (fboss). The two behind it
+    /// are free.
     fn default() -> Self {
         Self {
             compact: 0x9900,
             expanded: 0x9901,
+            int: int::TPID,
         }
     }
 }
 
 impl Tpids {
-    /// The form of a tag that `ethertype` announces.
+    /// None of these tags is known.
+    pub const NONE: Self = Self {
+        compact: 0,
+        expanded: 0,
+        int: 0,
+    };
+
+    /// What tag `ethertype` announces.
+    #[inline]
+    pub const fn kind(self, ethertype: u16) -> Option<Kind> {
+        if let Some(form) = self.form(ethertype) {
+            Some(Kind::Csig(form))
+        } else if ethertype == self.int && ethertype != 0 {
+            Some(Kind::Int)
+        } else {
+            None
+        }
+    }
+
+    /// The form of a CSIG tag that `ethertype` announces.
     #[inline]
     pub const fn form(self, ethertype: u16) -> Option<Form> {
-        if ethertype == self.compact {
+        if ethertype == 0 {
+            // The frame has a length there, and such tags may not be known.
+            None
+        } else if ethertype == self.compact {
             Some(Form::Compact)
         } else if ethertype == self.expanded {
             Some(Form::Expanded)
@@ -269,42 +324,46 @@ impl Tag {
     }
 }
 
-/// The tags of a frame: those of VLANs, and then that of CSIG.
+/// The tags of a frame: those of VLANs, and then one that tells of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tagged {
     /// EtherType and place of the packet are those behind all tags; the tags it counts are those of
     /// VLANs.
     pub stack: Stack,
-    /// Form of the CSIG tag, and where it begins in the frame.
-    pub csig: Option<(Form, usize)>,
+    /// What the tag of the path is, and where it begins in the frame.
+    pub signal: Option<(Kind, usize)>,
 }
 
 /// Walks the tags of an Ethernet frame.
 ///
 /// # Errors
-/// If the frame ends inside the header or a tag; or if the CSIG tag is not the last one, because
-/// there is another, or a VLAN's behind it.
+/// If the frame ends inside the header or a tag; or if the tag of the path is not the last one,
+/// because there is another, or a VLAN's behind it.
 #[inline]
 pub fn walk(frame: &[u8], tpids: Tpids) -> Result<Tagged> {
     let mut stack = vlan::walk(frame)?;
-    let Some(form) = tpids.form(stack.ethertype) else {
-        return Ok(Tagged { stack, csig: None });
+    let Some(kind) = tpids.kind(stack.ethertype) else {
+        return Ok(Tagged {
+            stack,
+            signal: None,
+        });
     };
     // The TPID lies where the EtherType was expected.
     let at = stack.payload_at - 2;
-    need("csig", frame, at + form.len() + 2)?;
-    stack.payload_at += form.len();
-    stack.ethertype = be16(frame, at + form.len());
-    if tpids.form(stack.ethertype).is_some() || vlan::is_tag(stack.ethertype) {
+    let len = kind.len();
+    need(kind.name(), frame, at + len + 2)?;
+    stack.payload_at += len;
+    stack.ethertype = be16(frame, at + len);
+    if tpids.kind(stack.ethertype).is_some() || vlan::is_tag(stack.ethertype) {
         return Err(Error::Field {
-            header: "csig",
+            header: kind.name(),
             field: "next",
             value: stack.ethertype.into(),
         });
     }
     Ok(Tagged {
         stack,
-        csig: Some((form, at)),
+        signal: Some((kind, at)),
     })
 }
 
@@ -315,6 +374,7 @@ mod tests {
     const TPIDS: Tpids = Tpids {
         compact: 0x9900,
         expanded: 0x9901,
+        int: 0x9902,
     };
 
     /// CS-1: each bit of both forms is where the draft has it.
@@ -382,23 +442,27 @@ mod tests {
         assert!((3..=u8::MAX).all(|kind| Signal::from_number(kind).is_none()));
     }
 
-    /// CS-1: the tag stands behind those of VLANs and before the EtherType.
+    /// CS-1, SW-52: the tag stands behind those of VLANs and before the EtherType.
     #[test]
     fn a_tag_is_found_behind_those_of_vlans() {
         let compact = &[0x99, 0x00, 0x4b, 0x43][..];
         let expanded = &[0x99, 0x01, 0x12, 0x34, 0x9a, 0xbc, 0xde, 0][..];
+        let mut telemetry = [0; int::LEN];
+        int::clear(TPIDS.int, &mut telemetry).expect("room");
+        let telemetry = &telemetry[..];
         let vlans = &[0x88, 0xa8, 0xb0, 0x64, 0x81, 0, 0, 5][..];
         let type_of_ip = &[0x08, 0x00][..];
         for vlans in [&[][..], &vlans[..4], vlans] {
-            for (tag, form) in [
+            for (tag, kind) in [
                 (&[][..], None),
-                (compact, Some(Form::Compact)),
-                (expanded, Some(Form::Expanded)),
+                (compact, Some(Kind::Csig(Form::Compact))),
+                (expanded, Some(Kind::Csig(Form::Expanded))),
+                (telemetry, Some(Kind::Int)),
             ] {
                 let frame = [&[0; 12], vlans, tag, type_of_ip].concat();
                 let found = walk(&frame, TPIDS).expect("whole tags");
                 let at = 12 + vlans.len();
-                assert_eq!(found.csig, form.map(|form| (form, at)));
+                assert_eq!(found.signal, kind.map(|kind| (kind, at)));
                 assert_eq!(found.stack.ethertype, 0x0800);
                 assert_eq!(found.stack.payload_at, frame.len());
                 assert_eq!(found.stack.tags, vlans.len() / 4);
@@ -407,10 +471,22 @@ mod tests {
                 }
             }
         }
-        for behind in [compact, expanded, &vlans[4..]] {
+        for behind in [compact, expanded, telemetry, &vlans[4..]] {
             let frame = [&[0; 12], compact, behind, type_of_ip].concat();
             let refused = walk(&frame, TPIDS).expect_err("a tag behind it");
             assert!(matches!(refused, Error::Field { header: "csig", .. }));
+            let frame = [&[0; 12], telemetry, behind, type_of_ip].concat();
+            let refused = walk(&frame, TPIDS).expect_err("a tag behind it");
+            assert!(matches!(refused, Error::Field { header: "int", .. }));
         }
+    }
+
+    /// CS-1, SW-52: a length is no tag, also where such tags are not known.
+    #[test]
+    fn no_tag_is_known_by_zero() {
+        let frame = [0; 80];
+        let found = walk(&frame, Tpids::NONE).expect("a link header");
+        assert_eq!((found.signal, found.stack.payload_at), (None, 14));
+        assert_eq!(Tpids::NONE.kind(0x9902), None);
     }
 }

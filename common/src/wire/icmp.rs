@@ -131,7 +131,8 @@ pub fn emit_v6(out: &mut [u8], src: Ipv6Addr, dst: Ipv6Addr, problem: Problem, o
     let header = v6::Repr {
         src,
         dst,
-        traffic_class: TRAFFIC_CLASS,
+        // As Linux; RFC 4443 asks for nothing else.
+        traffic_class: 0,
         flow_label: 0,
         hop_limit: TTL,
         next_header: protocol::ICMPV6,

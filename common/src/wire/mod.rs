@@ -1,11 +1,12 @@
 //! Wire formats: bytes to headers and back, one file a protocol.
 //!
 //! ```text
-//!   ethernet ── vlan ── csig ─┬─ ip ─┬─ udp ── roce (bth, reth, aeth, deth, atomic, immdt, mpeh,
-//!                             │      │           │     sack, icrc)
+//!   ethernet ── vlan ── csig,─┬─ ip ─┬─ udp ── roce (bth, reth, aeth, deth, atomic, immdt, mpeh,
+//!                      int    │      │           │     sack, icrc)
 //!                             │      │           └── cm
 //!                             │      └─ icmp
 //!                             ├─ arp
+//!                             ├─ schedule
 //!                             └─ pause
 //! ```
 //!
@@ -24,9 +25,11 @@ pub mod cm;
 pub mod csig;
 pub mod ethernet;
 pub mod icmp;
+pub mod int;
 pub mod ip;
 pub mod pause;
 pub mod roce;
+pub mod schedule;
 pub mod udp;
 pub mod vlan;
 

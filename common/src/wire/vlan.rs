@@ -38,6 +38,8 @@ impl Tci {
 pub struct Stack {
     /// The outermost tag.
     pub outer: Option<Tci>,
+    /// A tag among them is of a VLAN: not all are there for their priority only.
+    pub has_vlan: bool,
     /// Number of tags.
     pub tags: usize,
     /// EtherType behind the last tag.
@@ -61,15 +63,16 @@ pub fn walk(frame: &[u8]) -> Result<Stack> {
     need("ethernet", frame, ethernet::HEADER_LEN)?;
     let mut stack = Stack {
         outer: None,
+        has_vlan: false,
         tags: 0,
         ethertype: be16(frame, ethernet::field::ETHERTYPE),
         payload_at: ethernet::HEADER_LEN,
     };
     while is_tag(stack.ethertype) && stack.tags < MAX_TAGS {
         need("vlan", frame, stack.payload_at + TAG_LEN)?;
-        stack
-            .outer
-            .get_or_insert_with(|| Tci(be16(frame, stack.payload_at)));
+        let tag = Tci(be16(frame, stack.payload_at));
+        stack.outer.get_or_insert(tag);
+        stack.has_vlan |= tag.vid() != 0;
         stack.ethertype = be16(frame, stack.payload_at + 2);
         stack.payload_at += TAG_LEN;
         stack.tags += 1;

@@ -34,6 +34,13 @@ pub trait QueueIo {
     /// this it is awake: a device may send packets elsewhere when it is silent for too long.
     fn doze(&mut self) {}
 
+    /// How full the receive side is: packets that arrived and were not received, or buffers that
+    /// the kernel lacks for more of them, whichever are more; and how many there can be. A queue
+    /// without a ring is never full.
+    fn filled(&mut self) -> (usize, usize) {
+        (0, 1)
+    }
+
     /// Packets, or parts of them, that were taken but whose frames have not come back yet. While
     /// there are any, whoever sleeps wakes within a millisecond or so and flushes: a device that
     /// was full or down does not say when it is ready.

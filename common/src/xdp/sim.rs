@@ -16,6 +16,8 @@ struct Ends {
     sent: VecDeque<Frame>,
     /// Most packets that may be in `sent`.
     room: usize,
+    /// Places of the receive ring; zero: it is never full.
+    places: usize,
 }
 
 /// A queue without a device. The holder of a clone acts as its wire.
@@ -46,6 +48,11 @@ impl SimQueue {
         self.0.borrow().arrived.len()
     }
 
+    /// Gives the receive ring so many places.
+    pub fn set_places(&self, places: usize) {
+        self.0.borrow_mut().places = places;
+    }
+
     /// Changes how many packets may wait for the wire.
     pub fn set_room(&self, room: usize) {
         self.0.borrow_mut().room = room;
@@ -58,6 +65,14 @@ impl QueueIo for SimQueue {
         let count = arrived.len().min(max);
         batch.extend(arrived.drain(..count));
         count
+    }
+
+    fn filled(&mut self) -> (usize, usize) {
+        let ends = self.0.borrow();
+        match ends.places {
+            0 => (0, 1),
+            places => (ends.arrived.len().min(places), places),
+        }
     }
 
     fn transmit_room(&mut self, _pool: &mut FramePool) -> usize {

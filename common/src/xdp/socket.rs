@@ -117,6 +117,8 @@ pub struct AfXdpQueue {
     progress: Time,
     stalled: bool,
     statistics_due: Time,
+    /// The pool had no frame for the fill ring the last time.
+    starved: bool,
     refused: Vec<Frame>,
     assembly: Assembly,
     counters: Arc<QueueCounters>,
@@ -188,6 +190,7 @@ impl AfXdpQueue {
             progress: Time::ZERO,
             stalled: false,
             statistics_due: Time::ZERO,
+            starved: false,
             refused: Vec::new(),
             assembly: Assembly::Idle,
             counters: Arc::default(),
@@ -234,9 +237,11 @@ impl AfXdpQueue {
     fn restock(&mut self, pool: &mut FramePool, max: u32) {
         let (room, frame_len) = (self.kernel.rings.fill.room(max).min(max), self.frame_len());
         let mut put = 0;
+        self.starved = false;
         while put < room {
             let Some(frame) = pool.take() else {
                 self.counters.rx_fill_short.add(1);
+                self.starved = true;
                 break;
             };
             assert!(self.region.owns(&frame), "a frame of another region");
@@ -497,6 +502,16 @@ impl QueueIo for AfXdpQueue {
         self.counters.rx_packets.add(received as u64);
         self.counters.rx_bytes.add(bytes as u64);
         received
+    }
+
+    fn filled(&mut self) -> (usize, usize) {
+        let places = self.receive_ring;
+        let rings = &mut self.kernel.rings;
+        let waiting = rings.receive.available(places).min(places);
+        // With fewer buffers than places the buffers are what is short.
+        let buffers = rings.fill.pending().min(places);
+        let filled = if self.starved { places - buffers } else { 0 };
+        (waiting.max(filled) as usize, places as usize)
     }
 
     fn transmit_room(&mut self, pool: &mut FramePool) -> usize {

@@ -7,7 +7,7 @@
 // Punted packets are for other machines too, but only the kernel can do with them what its tables
 // say. They are counted by reason, and what exceeds the limit of the port is dropped and counted.
 //
-// CSIG tags are looked through. What goes to the kernel loses them: it knows no such protocol, and
+// Tags of CSIG and INT are looked through. What goes to the kernel loses them: it knows no such protocol, and
 // what it floods or forwards could bring them to where none are to be.
 //
 // At a port of a bridge the daemon gets the frames between stations that the bridge knows. The
@@ -81,6 +81,7 @@
 #define TAGS_MAX 2
 #define COMPACT_LEN 4  // of CSIG tags, TPID included
 #define EXPANDED_LEN 8
+#define INT_LEN 64     // of INT tags
 #define OPTION_WORDS_MAX 10 // RFC 791 section 3.1
 
 struct port {
@@ -95,6 +96,8 @@ struct port {
     __u32 number;   // the place in steer_bridge_ports
     __be16 csig_compact; // TPIDs of CSIG tags, or 0
     __be16 csig_expanded;
+    __be16 int_tag; // TPID of INT tags, or 0
+    __u8 rest[6];
 };
 
 // A limit of punted packets: a token bucket, kept as the time at which it is full.
@@ -497,20 +500,26 @@ static __always_inline int is_tag(__be16 type) {
     return type == bpf_htons(ETHERTYPE_VLAN) || type == bpf_htons(ETHERTYPE_SERVICE_VLAN);
 }
 
-// Bytes of the CSIG tag that an EtherType announces, or 0.
-static __always_inline __u32 csig_length(const struct port *port, __be16 type) {
+// Bytes of the tag for CSIG or INT that an EtherType announces, or 0.
+static __always_inline __u32 signal_length(const struct port *port, __be16 type) {
     if (!type)
         return 0;
-    return type == port->csig_compact ? COMPACT_LEN : type == port->csig_expanded ? EXPANDED_LEN : 0;
+    if (type == port->csig_compact)
+        return COMPACT_LEN;
+    if (type == port->csig_expanded)
+        return EXPANDED_LEN;
+    return type == port->int_tag ? INT_LEN : 0;
 }
 
 // What follows a tag of this length. Each is added as a constant, by an instruction that the compiler
 // does not merge with the other: without CAP_PERFMON nothing computed may be added to a pointer.
-static __always_inline void *past_csig(void *at, __u32 length) {
+static __always_inline void *past_signal(void *at, __u32 length) {
     if (length == COMPACT_LEN) {
         asm volatile("%0 += %1" : "+r"(at) : "i"(COMPACT_LEN));
-    } else {
+    } else if (length == EXPANDED_LEN) {
         asm volatile("%0 += %1" : "+r"(at) : "i"(EXPANDED_LEN));
+    } else {
+        asm volatile("%0 += %1" : "+r"(at) : "i"(INT_LEN));
     }
     return at;
 }
@@ -580,10 +589,10 @@ static __always_inline int steer_bridged(struct xdp_md *context, const struct po
             at += sizeof *tag;
         }
     }
-    __u32 csig = csig_length(port, type);
-    if (csig) {
+    __u32 signal = signal_length(port, type);
+    if (signal) {
         // What the bridge floods is told apart by what it is.
-        void *next = past_csig(at, csig);
+        void *next = past_signal(at, signal);
         if (next <= end) {
             at = next;
             type = *(__be16 *)(at - sizeof type);
@@ -674,14 +683,14 @@ static __always_inline int steer(struct xdp_md *context) {
         type = tag->type;
         at += sizeof *tag;
     }
-    __u32 csig = csig_length(port, type);
-    if (csig) {
-        at = past_csig(at, csig);
+    __u32 signal = signal_length(port, type);
+    if (signal) {
+        at = past_signal(at, signal);
         // The daemon counts those that are no tags.
         if (at > end)
             return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
         type = *(__be16 *)(at - sizeof type);
-        if (csig_length(port, type) || is_tag(type))
+        if (signal_length(port, type) || is_tag(type))
             return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
     }
     if (type == bpf_htons(ETHERTYPE_IPV4))
@@ -691,8 +700,8 @@ static __always_inline int steer(struct xdp_md *context) {
     return to_kernel();
 }
 
-// Takes the CSIG tag off a frame: the words in front of it move over it.
-static __always_inline int strip_csig(struct xdp_md *context, const struct port *port) {
+// Takes the tag of CSIG or INT off a frame: the words in front of it move over it.
+static __always_inline int strip_signal(struct xdp_md *context, const struct port *port) {
     void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
     __u32 words[5];
     struct ethernet *ethernet = data;
@@ -709,7 +718,7 @@ static __always_inline int strip_csig(struct xdp_md *context, const struct port 
         type = ((struct tag *)(ethernet + 1) + number)->type;
         tags++;
     }
-    __u32 length = csig_length(port, type);
+    __u32 length = signal_length(port, type);
     if (!length)
         return XDP_PASS;
     // A frame that ends in it is as good as lost.
@@ -733,7 +742,7 @@ int fabric_steer(struct xdp_md *context) {
     if (verdict != XDP_PASS)
         return verdict;
     struct port *port = bpf_map_lookup_elem(&steer_port, &zero);
-    return port && port->csig_compact ? strip_csig(context, port) : XDP_PASS;
+    return port && (port->csig_compact || port->int_tag) ? strip_signal(context, port) : XDP_PASS;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -19,7 +19,7 @@
 //! knows, see [`super::BridgeMaps`]; those to the bridge are treated as above, and the kernel gets
 //! the rest.
 //!
-//! CSIG tags are looked through, and what goes to the kernel loses them.
+//! Tags of CSIG and INT are looked through, and what goes to the kernel loses them.
 //!
 //! Punted packets go to the kernel as well, counted by reason, and up to a limit.
 //!
@@ -153,8 +153,8 @@ pub struct SteerSettings {
     pub validates: bool,
     /// The number of the port if it belongs to a bridge.
     pub bridged: Option<u16>,
-    /// By what CSIG tags are known, if they are.
-    pub csig: Option<Tpids>,
+    /// By what tags of CSIG and INT are known, if they are.
+    pub signals: Option<Tpids>,
 }
 
 /// What a port's program is to do from the start.
@@ -296,6 +296,14 @@ impl Steering {
         self.change(|(settings, _)| settings.mac = mac)
     }
 
+    /// Tells the program by what tags of CSIG and INT are known, if they are.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_signals(&self, tpids: Option<Tpids>) -> io::Result<()> {
+        self.change(|(settings, _)| settings.signals = tpids)
+    }
+
     /// Tells the program its settings.
     ///
     /// # Errors
@@ -346,14 +354,14 @@ impl Steering {
     }
 
     /// `struct port` of steer.bpf.c.
-    fn value(&self, (settings, vlans): (SteerSettings, bool)) -> [u8; 32] {
+    fn value(&self, (settings, vlans): (SteerSettings, bool)) -> [u8; 40] {
         let role: u32 = match self.role {
             Role::Switch => 0,
             Role::Host => 1,
         };
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let reason = |reason: Option<PuntReason>| reason.map_or(0, |reason| reason as u8);
-        let mut value = [0; 32];
+        let mut value = [0; 40];
         value[..4].copy_from_slice(&role.to_ne_bytes());
         value[4..10].copy_from_slice(&settings.mac);
         let queues = u16::try_from(self.queues).expect("at most QUEUES_MAX");
@@ -371,9 +379,9 @@ impl Steering {
         value[16..24].copy_from_slice(&self.patience.nanos().to_ne_bytes());
         let number = u32::from(settings.bridged.unwrap_or(0));
         value[24..28].copy_from_slice(&number.to_ne_bytes());
-        if let Some(tpids) = settings.csig {
-            value[28..30].copy_from_slice(&tpids.compact.to_be_bytes());
-            value[30..].copy_from_slice(&tpids.expanded.to_be_bytes());
+        let tpids = settings.signals.unwrap_or(Tpids::NONE);
+        for (place, tpid) in [(28, tpids.compact), (30, tpids.expanded), (32, tpids.int)] {
+            value[place..place + 2].copy_from_slice(&tpid.to_be_bytes());
         }
         value
     }

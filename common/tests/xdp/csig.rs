@@ -1,9 +1,10 @@
-//! CSIG tags: what they change in where a packet goes, which is nothing, and that the kernel gets
-//! none (CS-1, CS-7).
+//! Tags of CSIG and INT: what they change in where a packet goes, which is nothing, and that the
+//! kernel gets none (CS-1, CS-7, SW-52).
 
 use crate::punting::{Fate, Rig};
 use crate::steering::{PORT, discovery, ethernet, ipv6, tagged, udp4};
 use common::wire::csig::Tpids;
+use common::wire::int;
 use common::wire::ip::v4;
 use netns::privileged;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -12,13 +13,15 @@ use std::time::Duration;
 const TPIDS: Tpids = Tpids {
     compact: 0x9900,
     expanded: 0x9901,
+    int: 0x9902,
 };
 
 /// What stands in front of `kind` in a frame with a tag: its TPID and fields.
-fn tags() -> [(u16, &'static [u8]); 2] {
+fn tags() -> [(u16, &'static [u8]); 3] {
     [
         (TPIDS.compact, &[0x0f, 0x80]),
         (TPIDS.expanded, &[0, 7, 0x0f, 0xff, 0xff, 0]),
+        (TPIDS.int, &[7; int::LEN - 2]),
     ]
 }
 
@@ -26,8 +29,8 @@ fn with_tag((tpid, data): (u16, &[u8]), kind: u16, rest: &[u8]) -> (u16, Vec<u8>
     (tpid, [data, &kind.to_be_bytes(), rest].concat())
 }
 
-/// CS-1: the same packets are the kernel's with a tag and without, behind VLAN tags, too; and while
-/// tags are not known they are no packets of the daemon.
+/// CS-1, SW-52: the same packets are the kernel's with a tag and without, behind VLAN tags, too;
+/// and while tags are not known they are no packets of the daemon.
 #[test]
 fn a_tag_changes_nothing_in_whose_a_packet_is() {
     if !privileged() {
@@ -49,7 +52,7 @@ fn a_tag_changes_nothing_in_whose_a_packet_is() {
         let (tpid, rest) = with_tag(tag, 0x0800, &transit);
         assert_eq!(rig.fate(ethernet(PORT, tpid, &rest)), Fate::Kernel);
     }
-    rig.configure(|settings| settings.csig = Some(TPIDS));
+    rig.configure(|settings| settings.signals = Some(TPIDS));
     for (kind, rest) in packets {
         let plain = rig.fate(ethernet(PORT, kind, &rest));
         let in_vlan = rig.fate(ethernet(PORT, 0x8100, &tagged(kind, &rest)));
@@ -61,7 +64,7 @@ fn a_tag_changes_nothing_in_whose_a_packet_is() {
         }
     }
     // What is no tag is the daemon's to count: two of them, and a VLAN's behind it.
-    for behind in [0x9900, 0x9901, 0x8100] {
+    for behind in [0x9900, 0x9901, 0x9902, 0x8100] {
         let (tpid, rest) = with_tag(tags()[0], behind, &[0; 20]);
         assert_eq!(rig.fate(ethernet(PORT, tpid, &rest)), Fate::Socket);
     }
@@ -88,8 +91,8 @@ fn datagram(payload: &[u8]) -> Vec<u8> {
     ip
 }
 
-/// CS-7: packets to the kernel's own addresses reach their sockets, whatever tags they came with:
-/// it would not know the protocol.
+/// CS-7, SW-52: packets to the kernel's own addresses reach their sockets, whatever tags they came
+/// with: it would not know the protocol.
 #[test]
 fn the_kernel_gets_packets_without_tags() {
     if !privileged() {
@@ -101,10 +104,10 @@ fn the_kernel_gets_packets_without_tags() {
     socket
         .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();
-    rig.configure(|settings| settings.csig = Some(TPIDS));
+    rig.configure(|settings| settings.signals = Some(TPIDS));
     let mut number = 0_u8;
     for has_priority in [false, true] {
-        for tag in [None, Some(tags()[0]), Some(tags()[1])] {
+        for tag in [None].into_iter().chain(tags().map(Some)) {
             number += 1;
             let ip = datagram(&[number; 40]);
             let (kind, rest) = match tag {

@@ -1,8 +1,9 @@
-//! The demonstration, in two chapters: a real file over every path of a fabric, and incast in a
-//! lossless class.
+//! The demonstration, in three chapters: a real file over every path of a fabric, what many paths
+//! give while one of them dies, and incast in a lossless class.
 
 mod copy;
 mod incast;
+mod paths;
 mod samples;
 mod spark;
 mod stage;
@@ -36,7 +37,7 @@ pub(crate) struct Demo {
     /// One chapter only
     #[arg(long, value_enum)]
     only: Option<Chapter>,
-    /// Folder for the picture of the second chapter; without it, `demo` beside the folder of this
+    /// Folder for the pictures; without it, `demo` beside the folder of this
     /// program
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
@@ -47,17 +48,20 @@ pub(crate) struct Demo {
 enum Chapter {
     /// A real file over every path at once
     Copy,
+    /// One connection on one path, on all, and while a spine is dead
+    Paths,
     /// Seven hosts send to one over a class that loses nothing
     Incast,
 }
 
 impl Chapter {
-    const ALL: [Chapter; 2] = [Chapter::Copy, Chapter::Incast];
+    const ALL: [Chapter; 3] = [Chapter::Copy, Chapter::Paths, Chapter::Incast];
 
     /// The chapter's laboratory.
     fn name(self) -> &'static str {
         match self {
             Chapter::Copy => copy::NAME,
+            Chapter::Paths => paths::NAME,
             Chapter::Incast => incast::NAME,
         }
     }
@@ -66,6 +70,7 @@ impl Chapter {
     fn sights(self) -> &'static [&'static str] {
         match self {
             Chapter::Copy => &["leaf1 switchctl ecmp", "h1 hostctl show paths"],
+            Chapter::Paths => &["leaf1 switchctl ecmp", "h1 hostctl show qps"],
             Chapter::Incast => &[
                 "leaf1 switchctl show queues",
                 "leaf1 switchctl show pfc",
@@ -113,6 +118,7 @@ impl Demo {
     fn show(&self, chapter: Chapter, stage: &Stage) -> Result<bool, LabError> {
         let fine = match chapter {
             Chapter::Copy => copy::run(stage, self.file.as_deref(), self.speed),
+            Chapter::Paths => paths::run(stage, &self.folder()),
             Chapter::Incast => incast::run(stage, &self.folder()),
         };
         stage.interrupts.settle();

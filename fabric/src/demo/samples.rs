@@ -116,7 +116,7 @@ impl Series {
 /// How fast a counter grows: one value for each time of at least `window`, in the middle of it.
 /// What is left at the end is too short to say anything.
 #[expect(clippy::cast_precision_loss, reason = "a picture")]
-fn rates(counts: impl IntoIterator<Item = (Duration, u64)>, window: Duration) -> Points {
+pub(super) fn rates(counts: impl IntoIterator<Item = (Duration, u64)>, window: Duration) -> Points {
     let mut counts = counts.into_iter();
     let Some(mut from) = counts.next() else {
         return Points::new();

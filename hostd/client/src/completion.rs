@@ -13,9 +13,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Polls in vain between two looks at whether the daemon still lives.
-const IDLE_POLLS: u32 = 4096;
-
 /// The end of a work request (`ibv_wc`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -51,7 +48,6 @@ pub struct CompletionQueue {
     handle: u32,
     object: Arc<Object>,
     entries: u32,
-    idle_polls: u32,
     #[cfg(feature = "tokio")]
     pub(crate) readiness: Option<tokio::io::unix::AsyncFd<OwnedFd>>,
 }
@@ -74,7 +70,6 @@ impl CompletionQueue {
             handle,
             object,
             entries,
-            idle_polls: 0,
             #[cfg(feature = "tokio")]
             readiness: None,
         })
@@ -102,23 +97,16 @@ impl CompletionQueue {
     /// Takes the oldest completion, without waiting (`ibv_poll_cq`).
     ///
     /// # Errors
-    /// [`Error::DaemonGone`], also to those who only ever poll.
+    /// [`Error::DaemonGone`], also to those who only ever poll: with the first poll in vain that
+    /// comes 20 ms after the daemon ended.
     pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
         let Some(bytes) = self.ring.pop()? else {
-            self.idle_polls += 1;
-            if self.idle_polls >= IDLE_POLLS {
-                self.idle_polls = 0;
-                if self.context.channel.is_gone() {
-                    return Err(Error::DaemonGone);
-                }
-            }
-            return Ok(None);
+            return self.context.look_after_daemon().map(|()| None);
         };
         self.ring.release();
         if self.ring.take_starvation() {
             self.context.wake_daemon();
         }
-        self.idle_polls = 0;
         let entry = CompletionEntry::parse(&bytes)?;
         Ok(Some(Completion {
             wr_id: entry.wr_id,

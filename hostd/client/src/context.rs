@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// Environment variable that names the daemon's application socket.
@@ -133,7 +133,7 @@ impl Context {
                 limits,
                 features,
                 memory: AtomicU64::new(0),
-                rings: AtomicU32::new(0),
+                looked: AtomicU64::new(0),
             }),
         })
     }

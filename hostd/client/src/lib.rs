@@ -57,7 +57,9 @@ pub use abi::attributes::{QueuePairAttributes, QueuePairState};
 pub use abi::by_hand::ByHand;
 pub use abi::descriptor::{CompletionOpcode, CompletionStatus};
 pub use abi::options::ConnectionOptions;
-pub use abi::paths::{PathChange, PathIds, PathWeights, Traffic, TrafficPattern, TrafficPriority};
+pub use abi::paths::{
+    PathChange, PathIds, PathWeights, Service, Traffic, TrafficPattern, TrafficPriority,
+};
 pub use abi::port::{PortEvent, PortState};
 pub use abi::types::{Access, ErrorCode, Granularity, Private};
 pub use completion::{Completion, CompletionQueue};

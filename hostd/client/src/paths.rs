@@ -1,9 +1,9 @@
-//! Sub-paths of a connection that carries data, and what is told of its traffic.
+//! Sub-paths of a connection that carries data, what is told of its traffic, and its service.
 
 use crate::abi::answer::Reply;
 use crate::abi::feature;
 use crate::abi::message::Request;
-use crate::abi::paths::{PathChange, PathOutcome, PathRequest, Traffic};
+use crate::abi::paths::{PathChange, PathOutcome, PathRequest, Service, Traffic};
 use crate::abi::types::ErrorCode;
 use crate::channel::deadline;
 use crate::session::unexpected;
@@ -22,6 +22,26 @@ impl QueuePair {
     /// A refusal with [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.3.
     pub fn describe_traffic(&mut self, traffic: &Traffic) -> Result<(), Error> {
         self.ask_of_paths(PathRequest::Describe(*traffic)).map(drop)
+    }
+
+    /// Asks for a delivery service (HT-39), before the queue pair is connected or accepts. Both
+    /// ends get the stricter of what they ask for, so without this call, with a peer that does not
+    /// make it, and with any standard RoCE peer, messages are ordered. Completions of a service
+    /// without an order come in any order: tell them apart by `wr_id`. That a request completed
+    /// says nothing of those before it, and receives are taken in the order in which messages
+    /// become whole.
+    ///
+    /// # Errors
+    /// The queue pair is connected. A refusal with [`ErrorCode::BadVersion`] by a hostd whose ABI
+    /// is older than 3.4.
+    pub fn choose_service(&mut self, service: Service) -> Result<(), Error> {
+        if self.context.features & feature::SERVICES == 0 {
+            return Err(Error::Refused {
+                code: ErrorCode::BadVersion,
+                text: "this hostd has one delivery service: its ABI is older than 3.4".to_owned(),
+            });
+        }
+        self.ask_of_paths(PathRequest::Serve(service)).map(drop)
     }
 
     /// Changes the sub-paths of a connection that carries data, and how they are used (HT-32), as

@@ -6,12 +6,15 @@ use crate::abi::doorbell::Doorbell;
 use crate::abi::message::Request;
 use crate::abi::types::{ErrorCode, ObjectKind};
 use crate::channel::Channel;
+use nix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// Doorbells between two looks at whether the daemon still lives.
-const RINGS_UNCHECKED: u32 = 32;
+/// Milliseconds from one look at whether the daemon still lives to the next, by those who post and
+/// poll.
+const LOOK: u64 = 20;
 
 /// What the daemon allows this application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +39,8 @@ pub(crate) struct Session {
     pub(crate) features: u64,
     /// Bytes of the regions of this session.
     pub(crate) memory: AtomicU64,
-    /// Doorbells that were rung.
-    pub(crate) rings: AtomicU32,
+    /// When somebody looked last whether the daemon lives ([`coarse_millis`]).
+    pub(crate) looked: AtomicU64,
 }
 
 /// Bytes of the session's quota that a region takes; given back when it is dropped.
@@ -83,15 +86,32 @@ impl Session {
     /// Tells the daemon that the queue pair in `slot` has new work.
     ///
     /// # Errors
-    /// [`Error::DaemonGone`], at the latest when [`RINGS_UNCHECKED`] were rung in vain: the kernel
-    /// is not asked each time.
+    /// [`Error::DaemonGone`], as [`Self::look_after_daemon`]; at once if it was asleep.
     pub(crate) fn ring(&self, slot: u32) -> Result<(), Error> {
-        let asleep = self.doorbell.ring(slot);
-        if asleep {
+        if self.doorbell.ring(slot) {
             self.wake_daemon();
+            return self.is_here();
         }
-        let rings = self.rings.fetch_add(1, Ordering::Relaxed);
-        if (asleep || rings.is_multiple_of(RINGS_UNCHECKED)) && self.channel.is_gone() {
+        self.look_after_daemon()
+    }
+
+    /// Looks whether the daemon lives, unless somebody did a moment ago: neither is the kernel
+    /// asked each time, nor does one that polls now and then hear of its end late.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub(crate) fn look_after_daemon(&self) -> Result<(), Error> {
+        let now = coarse_millis();
+        if now.saturating_sub(self.looked.load(Ordering::Relaxed)) < LOOK {
+            return Ok(());
+        }
+        self.is_here()?;
+        self.looked.store(now, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_here(&self) -> Result<(), Error> {
+        if self.channel.is_gone() {
             return Err(Error::DaemonGone);
         }
         Ok(())
@@ -102,6 +122,12 @@ impl Session {
         // Fails only when the counter is full, and then the daemon is already being woken.
         let _ = nix::unistd::write(&self.wake, &1_u64.to_ne_bytes());
     }
+}
+
+/// Milliseconds of a clock that costs a few nanoseconds to read and is some milliseconds late.
+fn coarse_millis() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).map_or(Duration::ZERO, Duration::from);
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// An object of the daemon; given back when the last holder drops it.

@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use super::session::{Outcome, Session};
 use crate::edge::command::{ChangeAsked, PathsCommand, SessionCommand};
-use crate::verbs::{ChangeStanding, Granularity, MultipathChange, Traffic};
+use crate::verbs::{ChangeStanding, Granularity, MultipathChange, Service, Traffic};
 use common::time::Span;
 use common::wire::roce::{TrafficPattern, TrafficPriority};
 use hostd_client::abi::answer::Reply;
@@ -39,6 +39,12 @@ impl Session {
                     ChangeStanding::Refused => PathOutcome::Refused,
                 })
             }
+            PathRequest::Serve(wanted) => {
+                let service = service(wanted);
+                self.ask(|answer| of(qp, PathsCommand::Serve(service, answer)))
+                    .await?;
+                Reply::Done
+            }
         };
         Ok((reply, Vec::new()))
     }
@@ -46,6 +52,14 @@ impl Session {
 
 const fn of(qp: u32, asked: PathsCommand) -> SessionCommand {
     SessionCommand::Paths(qp, asked)
+}
+
+const fn service(wanted: paths::Service) -> Service {
+    match wanted {
+        paths::Service::Ordered => Service::Ordered,
+        paths::Service::Unordered => Service::Unordered,
+        paths::Service::Idempotent => Service::Idempotent,
+    }
 }
 
 const fn traffic(told: &paths::Traffic) -> Traffic {

@@ -98,6 +98,18 @@ enum What {
     /// Sub-paths of all queue pairs.
     #[command(alias = "path")]
     Paths,
+    /// What the network says of sub-paths: how much of the worst link is free, or how long packets
+    /// take there, and where it is.
+    #[command(alias = "signals")]
+    Csig,
+    /// What telemetry says of sub-paths: how much is in flight on the worst link, and which that
+    /// is.
+    #[command(alias = "telemetry")]
+    Int,
+    /// Who spreads packets over paths: interfaces, or the switches behind them; nothing without
+    /// scheduling.announce.
+    #[command(alias = "scheduler")]
+    Schedulers,
     /// Registered memory.
     #[command(alias = "region")]
     Regions,
@@ -135,6 +147,9 @@ impl Verb {
             What::Status => Subject::Status,
             What::Qps => Subject::Qps,
             What::Paths => Subject::Paths,
+            What::Csig => Subject::Csig,
+            What::Int => Subject::Int,
+            What::Schedulers => Subject::Schedulers,
             What::Regions => Subject::Regions,
             What::Windows => Subject::Windows,
             What::Sessions => Subject::Sessions,
@@ -266,6 +281,9 @@ mod tests {
             ("status", "status", Subject::Status),
             ("qps", "qp", Subject::Qps),
             ("paths", "path", Subject::Paths),
+            ("csig", "signals", Subject::Csig),
+            ("int", "telemetry", Subject::Int),
+            ("schedulers", "scheduler", Subject::Schedulers),
             ("regions", "region", Subject::Regions),
             ("windows", "window", Subject::Windows),
             ("sessions", "session", Subject::Sessions),

@@ -14,17 +14,18 @@
 //!   byte 12–13  reorder buffer in packets
 //!   byte 14–15  flowlet time-out in µs
 //!   byte 16–21  cookie: what the other side has to put into its packets
-//!   byte 22     blocks of the extension header that this side understands
+//!   byte 22     bits 0–5: blocks of the extension header that this side understands;
+//!               bits 6–7: delivery service, 0 ordered, 1 unordered, 2 idempotent
 //!   byte 23     bytes of the application's data
 //! ```
 //!
-//! The REP carries the result: the smaller number of each, the finest granularity that both know;
-//! and the cookie of its own side. A side that does not know the offer, or only version 1, which
-//! had no cookie and was in front, takes it for what it is not interested in and answers without
-//! one: then the connection is plain RoCEv2.
+//! The REP carries the result: the smaller number of each, the finest granularity that both know,
+//! the stricter service; and the cookie of its own side. A side that does not know the offer, or
+//! only version 1, which had no cookie and was in front, takes it for what it is not interested in
+//! and answers without one: then the connection is plain RoCEv2.
 
 use crate::limits;
-use crate::verbs::{Granularity, MultipathConfig};
+use crate::verbs::{Granularity, MultipathConfig, Service};
 use common::time::Span;
 use common::wire::roce::{Cookie, Extension};
 
@@ -36,6 +37,9 @@ const VERSION: u8 = 2;
 
 /// The bit that says that marks of packets are understood.
 const MARKS: u8 = 1 << 3;
+
+/// Where the service is in its byte.
+const SERVICE: u32 = 6;
 
 /// An offer, or its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +80,9 @@ impl Offer {
                 flowlet_timeout: micros(14),
                 marks: bytes[5] & MARKS != 0,
                 changes: bytes[22] & Extension::CHANGE != 0,
+                signals: bytes[22] & Extension::REFLECTION != 0,
+                telemetry: bytes[22] & Extension::UTILISATION != 0,
+                service: Service::of_bits(bytes[22] >> SERVICE),
             },
             path_mtu: mtu_of(bytes[5] >> 4)?,
             cookie: Cookie::from_bytes(*bytes[16..].first_chunk()?),
@@ -104,6 +111,17 @@ impl Offer {
         }
         bytes[16..22].copy_from_slice(&self.cookie.to_bytes());
         bytes[22] = if config.changes { Extension::CHANGE } else { 0 };
+        bytes[22] |= if config.signals {
+            Extension::REFLECTION
+        } else {
+            0
+        };
+        bytes[22] |= if config.telemetry {
+            Extension::UTILISATION
+        } else {
+            0
+        };
+        bytes[22] |= config.service.bits() << SERVICE;
         bytes[23] = data_len;
         bytes
     }
@@ -133,6 +151,9 @@ impl Offer {
                 flowlet_timeout: own.flowlet_timeout.min(other_config.flowlet_timeout),
                 marks: own.marks && other_config.marks,
                 changes: own.changes && other_config.changes,
+                signals: own.signals && other_config.signals,
+                telemetry: own.telemetry && other_config.telemetry,
+                service: own.service.min(other_config.service),
             },
             path_mtu: self.path_mtu.min(other.path_mtu),
             cookie: self.cookie,
@@ -223,6 +244,9 @@ mod tests {
                 flowlet_timeout: Span::from_micros(flowlet),
                 marks: numbers.5,
                 changes: numbers.5 != (numbers.0 % 2 == 0),
+                signals: numbers.4 % 2 == 0,
+                telemetry: numbers.4 % 4 == 1,
+                service: Service::ALL[usize::from(numbers.2 % 3)],
             },
             path_mtu: mtu_of(mtu).expect("a code"),
             cookie: Cookie::new(numbers.0.into()),
@@ -251,6 +275,10 @@ mod tests {
             prop_assert_eq!(Offer { cookie: agreed.cookie, ..theirs }, agreed);
             prop_assert_eq!(agreed.agree(&one), agreed);
             prop_assert!(agreed.config.paths <= one.config.paths.min(other.config.paths));
+            // HT-39: the stricter service.
+            let [one, other] = [one, other].map(|offer| offer.config.service);
+            prop_assert!(agreed.config.service <= one && agreed.config.service <= other);
+            prop_assert!([one, other].contains(&agreed.config.service));
         }
 
         /// Any bytes: no panic, and nothing out of range comes out.

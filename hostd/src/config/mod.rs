@@ -5,12 +5,13 @@
 
 use crate::limits;
 use crate::verbs::{
-    Congestion, CongestionScope, EngineConfig, FlowControl, Granularity, MultipathConfig,
-    PRIORITIES, Spraying,
+    Asks, EngineConfig, FlowControl, Granularity, MultipathConfig, PRIORITIES, Service, Spraying,
 };
 use common::config::{Refusal, Refusals, Settings, within};
+use common::schedulers::{Scheduling, SharedSchedulers};
 use common::time::Span;
 use common::units::Rate;
+use common::wire::schedule::{Role, Spread};
 use common::xdp::ModeChoice;
 use common::xdp::limits::{RING_MAX, RING_MIN};
 use serde::{Deserialize, Serialize};
@@ -19,9 +20,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 mod application;
+mod csig;
+mod int;
 mod partitions;
+mod transport;
 
 pub use application::{Application, Quota, UserQuota};
+pub use csig::{Csig, FormName};
+pub use int::Int;
+pub use transport::Transport;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +48,12 @@ pub struct Config {
     pub transport: Transport,
     /// Pauses that the switch asks for.
     pub flow_control: Pausing,
+    /// Congestion signals in the tags of packets.
+    pub csig: Csig,
+    /// Telemetry in the tags of packets.
+    pub int: Int,
+    /// What interfaces and their peers tell each other about how packets are spread.
+    pub scheduling: Scheduling,
     /// Memory for packets.
     pub frames: Frames,
     /// The network interfaces.
@@ -107,65 +120,6 @@ pub enum GranularityName {
     Packet,
 }
 
-/// `[transport]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Transport {
-    /// Partition keys of the port, by index.
-    pub partitions: Vec<u16>,
-    /// Payload bytes of a packet at most.
-    pub path_mtu: u16,
-    /// Packets in flight on a connection at most.
-    pub window: u32,
-    /// What steers the window of connections with multipath; `dcqcn` is for plain ones, too.
-    pub congestion: Congestion,
-    /// What one controller of congestion is for.
-    pub congestion_scope: CongestionScope,
-    /// Microseconds between two notifications of congestion to a plain peer at least.
-    pub cnp_interval_us: u64,
-    /// Microseconds of a round trip through the idle network; zero: the shortest that is measured.
-    pub base_rtt_us: u64,
-    /// Code points that switches give packets whose payload they cut off.
-    pub trimmed_dscps: Vec<u8>,
-    /// DSCP of data packets.
-    pub data_dscp: u8,
-    /// The same of low priority, if it is another one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub low_dscp: Option<u8>,
-    /// The same of high priority, if it is another one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub high_dscp: Option<u8>,
-    /// The same of data packets that are sent again, if it is another one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retransmit_dscp: Option<u8>,
-    /// DSCP of acknowledgements and of connection set-up.
-    pub control_dscp: u8,
-    /// Shortest retransmission time-out in microseconds.
-    pub rto_min_us: u64,
-    /// Retransmission time-out before a round trip was measured, in microseconds.
-    pub rto_initial_us: u64,
-    /// Packets after which an acknowledgement is sent at the latest.
-    pub ack_packets: u32,
-    /// Microseconds after which an acknowledgement is sent at the latest.
-    pub ack_delay_us: u64,
-    /// Milliseconds for which a path that loses packets is avoided at first.
-    pub path_avoidance_ms: u64,
-    /// Bytes that may be sent in a row to catch up with the line.
-    pub pacer_burst: u32,
-    /// Milliseconds of the first wait for an answer in connection set-up.
-    pub cm_timeout_ms: u64,
-    /// Times that a message of connection set-up is repeated.
-    pub cm_retries: u8,
-    /// Milliseconds of silence after which a connected peer is probed; zero: never.
-    pub keep_alive_ms: u64,
-    /// Milliseconds from one probe without an answer to the next.
-    pub keep_alive_interval_ms: u64,
-    /// Probes without an answer after which a peer counts as gone.
-    pub keep_alive_probes: u8,
-    /// Milliseconds for which an ended connection is remembered.
-    pub time_wait_ms: u64,
-}
-
 /// `[flow_control]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -174,6 +128,14 @@ pub struct Pausing {
     pub pfc: Priorities,
     /// Whether PAUSE frames are obeyed.
     pub pause: bool,
+    /// Priorities that the switch is asked to pause when packets come faster than they are taken.
+    pub send_pfc: Priorities,
+    /// How full a receive ring is when that begins, in percent.
+    pub send_xoff_percent: u8,
+    /// Below how much it ends, in percent.
+    pub send_xon_percent: u8,
+    /// Milliseconds for which it lasts at most, and does not begin again then.
+    pub send_longest_ms: u64,
     /// Priority of a DSCP where it is not the upper three bits of the DSCP.
     pub priority_of_dscp: BTreeMap<String, u8>,
 }
@@ -272,47 +234,16 @@ impl Default for Multipath {
     }
 }
 
-impl Default for Transport {
-    fn default() -> Self {
-        let engine = EngineConfig::default();
-        Self {
-            partitions: engine.partitions.keys().to_vec(),
-            path_mtu: engine.path_mtu,
-            window: engine.window,
-            congestion: engine.congestion,
-            congestion_scope: engine.congestion_scope,
-            cnp_interval_us: engine.cnp_interval.nanos() / 1_000,
-            base_rtt_us: engine.base_rtt.nanos() / 1_000,
-            trimmed_dscps: (0..64)
-                .filter(|dscp| engine.trimmed >> dscp & 1 == 1)
-                .collect(),
-            data_dscp: engine.data_class >> 2,
-            low_dscp: None,
-            high_dscp: None,
-            retransmit_dscp: None,
-            control_dscp: engine.control_class >> 2,
-            rto_min_us: engine.rto_min.nanos() / 1_000,
-            rto_initial_us: engine.rto_initial.nanos() / 1_000,
-            ack_packets: engine.ack_packets,
-            ack_delay_us: engine.ack_delay.nanos() / 1_000,
-            path_avoidance_ms: engine.path_avoidance.nanos() / 1_000_000,
-            pacer_burst: engine.pacer_burst,
-            cm_timeout_ms: engine.cm_timeout.nanos() / 1_000_000,
-            cm_retries: engine.cm_retries,
-            keep_alive_ms: engine.keep_alive.nanos() / 1_000_000,
-            keep_alive_interval_ms: engine.keep_alive_interval.nanos() / 1_000_000,
-            keep_alive_probes: engine.keep_alive_probes,
-            time_wait_ms: engine.time_wait.nanos() / 1_000_000,
-        }
-    }
-}
-
 impl Default for Pausing {
     fn default() -> Self {
         let all = (0..).take(PRIORITIES).collect();
         Self {
             pfc: Priorities::Listed(all),
             pause: true,
+            send_pfc: Priorities::Named(Off::Off),
+            send_xoff_percent: 50,
+            send_xon_percent: 25,
+            send_longest_ms: 10,
             priority_of_dscp: BTreeMap::new(),
         }
     }
@@ -330,10 +261,6 @@ impl Default for Frames {
 /// Longest time that an offer of multipath has room for: 16 bits of microseconds.
 const OFFERED_TIME_MAX: u64 = 65_535;
 
-/// The greatest number of milliseconds or microseconds that a key may have: an hour in
-/// microseconds.
-const TIME_MAX: u64 = 3_600_000_000;
-
 /// The ECN field of packets whose sender reacts to congestion marks (RFC 3168 §5).
 const ECT_0: u8 = 0b10;
 
@@ -350,6 +277,27 @@ impl Settings for Config {
         refusals.keep(self.multipath.validate());
         refusals.keep(self.transport.validate());
         refusals.keep(self.flow_control.rules());
+        refusals.keep(self.csig.validate());
+        let others = [
+            ("csig.compact_tpid", self.csig.compact_tpid),
+            ("csig.expanded_tpid", self.csig.expanded_tpid),
+        ];
+        refusals.keep(self.int.validate(&others));
+        refusals.require(
+            !self.int.enabled || self.transport.base_rtt_us > 0,
+            "transport.base_rtt_us",
+            "is not set: what telemetry says is reckoned against the idle round trip",
+        );
+        refusals.require(
+            !self.int.enabled || !self.csig.enabled,
+            "int.enabled",
+            "a packet has one tag at most, and csig.enabled is set, too",
+        );
+        let congestion = self.transport.congestion;
+        let (csig, int) = (self.csig.signalling(), self.int.terms());
+        if let Some(missing) = congestion.missing(csig.as_deref(), int) {
+            refusals.add(Refusal::new("transport.congestion", missing));
+        }
         let ring = self.frames.ring;
         if !ring.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&ring) {
             let reason = format!("{ring} is not a power of two from {RING_MIN} to {RING_MAX}");
@@ -410,6 +358,18 @@ impl Config {
         refusals.or(())
     }
 
+    /// What interfaces and their peers tell each other, if they are to.
+    pub fn schedulers(&self) -> Option<SharedSchedulers> {
+        let spread = match self.multipath.granularity {
+            _ if !self.multipath.enabled => Spread::Nothing,
+            GranularityName::Flow => Spread::Flows,
+            GranularityName::Flowlet => Spread::Flowlets,
+            GranularityName::Packet => Spread::Packets,
+        };
+        let announces = self.scheduling.announce;
+        announces.then(|| SharedSchedulers::new(Role::Host, spread))
+    }
+
     /// The engine's configuration; `seed` is from the kernel's random source.
     pub fn engine(&self, seed: [u8; 32]) -> EngineConfig {
         let (multipath, transport) = (&self.multipath, &self.transport);
@@ -428,8 +388,13 @@ impl Config {
                 reorder_buffer: multipath.reorder_buffer,
                 flowlet_timeout: Span::from_micros(multipath.flowlet_timeout_us),
                 marks: true,
+                signals: self.csig.enabled,
+                telemetry: self.int.enabled,
                 changes: true,
+                service: Service::Ordered,
             }),
+            csig: self.csig.signalling(),
+            int: self.int.terms(),
             partitions: transport.table(),
             path_mtu: transport.path_mtu,
             window: transport.window,
@@ -437,6 +402,11 @@ impl Config {
             congestion_scope: transport.congestion_scope,
             cnp_interval: Span::from_micros(transport.cnp_interval_us),
             base_rtt: Span::from_micros(transport.base_rtt_us),
+            swift_lambda: transport.swift_lambda,
+            timely: [transport.timely_low_us, transport.timely_high_us].map(Span::from_micros),
+            hpcc_flows: transport.hpcc_flows,
+            poseidon: [transport.poseidon_least_us, transport.poseidon_range_us]
+                .map(Span::from_micros),
             spraying: multipath.spraying,
             trimmed: transport
                 .trimmed_dscps
@@ -455,6 +425,7 @@ impl Config {
             ack_packets: transport.ack_packets,
             ack_delay: Span::from_micros(transport.ack_delay_us),
             path_avoidance: Span::from_millis(transport.path_avoidance_ms),
+            reroute_round_trips: transport.reroute_round_trips,
             pacer_burst: transport.pacer_burst,
             cm_timeout: Span::from_millis(transport.cm_timeout_ms),
             cm_retries: transport.cm_retries,
@@ -493,66 +464,6 @@ impl Multipath {
     }
 }
 
-impl Transport {
-    fn validate(&self) -> Result<(), Refusals> {
-        let mut refusals = Refusals::default();
-        refusals.keep(self.validate_partitions());
-        let mut check = |name: &str, value, low, high| {
-            refusals.keep(within(&format!("transport.{name}"), value, low, high));
-        };
-        check("window", self.window.into(), 1, limits::SEND_SPAN.into());
-        check("base_rtt_us", self.base_rtt_us, 0, TIME_MAX);
-        check("cnp_interval_us", self.cnp_interval_us, 1, 100_000);
-        check("data_dscp", self.data_dscp.into(), 0, 63);
-        for (name, dscp) in [
-            ("low_dscp", self.low_dscp),
-            ("high_dscp", self.high_dscp),
-            ("retransmit_dscp", self.retransmit_dscp),
-        ] {
-            check(name, dscp.unwrap_or_default().into(), 0, 63);
-        }
-        for (index, &dscp) in self.trimmed_dscps.iter().enumerate() {
-            check(&format!("trimmed_dscps[{index}]"), dscp.into(), 0, 63);
-        }
-        check("control_dscp", self.control_dscp.into(), 0, 63);
-        check("rto_min_us", self.rto_min_us, 1, TIME_MAX);
-        check("rto_initial_us", self.rto_initial_us, 1, TIME_MAX);
-        check(
-            "ack_packets",
-            self.ack_packets.into(),
-            1,
-            limits::SEND_SPAN.into(),
-        );
-        check("ack_delay_us", self.ack_delay_us, 1, TIME_MAX);
-        check("path_avoidance_ms", self.path_avoidance_ms, 0, TIME_MAX);
-        // At least one packet of the largest size, or nothing is ever sent.
-        check("pacer_burst", self.pacer_burst.into(), 8192, 1 << 28);
-        check("cm_timeout_ms", self.cm_timeout_ms, 1, 60_000);
-        check("cm_retries", self.cm_retries.into(), 0, 15);
-        check("keep_alive_ms", self.keep_alive_ms, 0, TIME_MAX);
-        let interval = self.keep_alive_interval_ms;
-        check("keep_alive_interval_ms", interval, 1, TIME_MAX);
-        check("keep_alive_probes", self.keep_alive_probes.into(), 1, 100);
-        check("time_wait_ms", self.time_wait_ms, 0, TIME_MAX);
-        let (mtu, low, high) = (self.path_mtu, limits::PATH_MTU_MIN, limits::PATH_MTU_MAX);
-        // InfiniBand's codes of an MTU, which connection set-up carries, are for powers of two.
-        if !mtu.is_power_of_two() || !(low..=high).contains(&mtu) {
-            let reason = format!("{mtu} is not a power of two from {low} to {high}");
-            refusals.add(Refusal::alone("transport.path_mtu", reason));
-        }
-        let alone = matches!(self.congestion, Congestion::Nscc | Congestion::Swift);
-        refusals.require(
-            alone || self.congestion_scope == CongestionScope::Connection,
-            "transport.congestion_scope",
-            "\"path\" is for transport.congestion = \"nscc\" or \"swift\"",
-        );
-        let (initial, least) = (self.rto_initial_us, self.rto_min_us);
-        let reason = format!("{initial} is less than rto_min_us, {least}");
-        refusals.require(initial >= least, "transport.rto_initial_us", reason);
-        refusals.or(())
-    }
-}
-
 impl Pausing {
     /// The rules that the engine follows; the speed of the port is not known here.
     ///
@@ -566,17 +477,31 @@ impl Pausing {
             pause: self.pause,
             ..FlowControl::default()
         };
-        if let Priorities::Listed(priorities) = &self.pfc {
+        let mut listed = |key: &str, listed: &Priorities| {
+            let Priorities::Listed(priorities) = listed else {
+                return 0;
+            };
+            let mut bits = 0;
             for (index, &priority) in priorities.iter().enumerate() {
-                let key = format!("flow_control.pfc[{index}]");
-                if refusals
-                    .keep(within(&key, priority.into(), 0, LAST))
-                    .is_some()
-                {
-                    rules.pfc |= 1 << priority;
-                }
+                let key = format!("flow_control.{key}[{index}]");
+                let known = refusals.keep(within(&key, priority.into(), 0, LAST));
+                bits |= known.map_or(0, |_| 1 << priority);
             }
-        }
+            bits
+        };
+        rules.pfc = listed("pfc", &self.pfc);
+        rules.asks = Asks {
+            priorities: listed("send_pfc", &self.send_pfc),
+            xoff_percent: self.send_xoff_percent,
+            xon_percent: self.send_xon_percent,
+            longest: Span::from_millis(self.send_longest_ms),
+        };
+        let (xoff, xon) = (self.send_xoff_percent.into(), self.send_xon_percent.into());
+        refusals.keep(within("flow_control.send_xoff_percent", xoff, 2, 95));
+        let most = xoff.clamp(2, 95) - 1;
+        refusals.keep(within("flow_control.send_xon_percent", xon, 1, most));
+        let longest = self.send_longest_ms;
+        refusals.keep(within("flow_control.send_longest_ms", longest, 1, 1000));
         for (dscp, &priority) in &self.priority_of_dscp {
             let key = format!("flow_control.priority_of_dscp.{dscp}");
             let place = dscp.parse::<usize>().ok();

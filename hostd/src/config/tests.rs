@@ -75,10 +75,6 @@ fn impossible_values_are_refused() {
         ("[multipath]\npaths = 0\n", "multipath.paths"),
         ("[multipath]\ngranularity = \"bit\"\n", "granularity"),
         ("[transport]\nwindow = 100000\n", "transport.window"),
-        (
-            "[transport]\ncongestion = \"dctcp\"\ncongestion_scope = \"path\"\n",
-            "transport.congestion_scope",
-        ),
         ("[transport]\nwindows = 1\n", "windows"),
         ("[frames]\nring = 1000\n", "frames.ring"),
         (
@@ -114,6 +110,65 @@ fn impossible_values_are_refused() {
     }
 }
 
+/// HT-45: what hostd cannot ask its switch for.
+#[test]
+fn impossible_pauses_are_refused() {
+    for (key, value) in [
+        ("send_pfc", "[9]"),
+        ("send_xoff_percent", "96"),
+        ("send_xon_percent", "50"),
+        ("send_longest_ms", "0"),
+    ] {
+        let text = format!("[flow_control]\n{key} = {value}\n[[interface]]\nname = \"eth0\"\n");
+        let error = load(&text).expect_err(key).to_string();
+        assert!(error.contains(&format!("flow_control.{key}")), "{error}");
+    }
+}
+
+/// CC-2, CC-4, CC-5: what congestion control cannot do is refused, and why.
+#[test]
+fn impossible_congestion_control_is_refused() {
+    for (text, key) in [
+        (
+            "[transport]\ncongestion = \"dctcp\"\ncongestion_scope = \"path\"\n",
+            "transport.congestion_scope",
+        ),
+        (
+            "[transport]\ncongestion = \"swift-csig\"\n",
+            "transport.congestion: \"swift-csig\" goes by congestion signals",
+        ),
+        (
+            "[csig]\nenabled = true\nsignals = [\"share\"]\n\
+             [transport]\ncongestion = \"swift-csig\"\n",
+            "transport.congestion",
+        ),
+        (
+            "[transport]\nswift_lambda = 5.0\n",
+            "transport.swift_lambda: 5 is not within 0 to 4",
+        ),
+        (
+            "[transport]\nswift_lambda = nan\n",
+            "transport.swift_lambda",
+        ),
+        (
+            "[transport]\ncongestion = \"poseidon\"\n",
+            "transport.congestion: \"poseidon\" goes by congestion signals",
+        ),
+        (
+            "[transport]\ntimely_low_us = 500\n",
+            "transport.timely_high_us: 500 is not above timely_low_us, 500",
+        ),
+        (
+            "[transport]\nposeidon_range_us = 0\n",
+            "transport.poseidon_range_us: 0 is not within 1 to 1000000",
+        ),
+    ] {
+        let whole = format!("{text}[[interface]]\nname = \"eth0\"\n");
+        let error = load(&whole).expect_err(text).to_string();
+        assert!(error.contains(key), "{text}: {error}");
+    }
+}
+
 /// HT-45: which priorities are obeyed, and which a packet has, as the engine is told.
 #[test]
 fn flow_control_is_as_configured() {
@@ -134,4 +189,19 @@ fn flow_control_is_as_configured() {
     assert_eq!(some.priority_of(46 << 2), 6);
     assert_eq!(some.priority_of(47 << 2), 5);
     assert_eq!(rules(&["flow_control.pfc=off"]).pfc, 0);
+    assert_eq!(some.asks, Asks::default());
+    let asks = rules(&[
+        "flow_control.send_pfc=[3, 5]",
+        "flow_control.send_xoff_percent=80",
+        "flow_control.send_xon_percent=79",
+        "flow_control.send_longest_ms=2",
+    ])
+    .asks;
+    let expected = Asks {
+        priorities: 0b10_1000,
+        xoff_percent: 80,
+        xon_percent: 79,
+        longest: Span::from_millis(2),
+    };
+    assert_eq!(asks, expected);
 }

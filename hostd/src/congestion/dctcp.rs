@@ -52,21 +52,14 @@ impl Dctcp {
     /// The speed that packets leave at is known; zero: not.
     pub(crate) fn set_speed(&mut self, speed: Rate) {
         if self.pipe.set_speed(speed) {
-            self.begin();
-        }
-    }
-
-    /// Begins with a delay-bandwidth product, as soon as that is known.
-    fn begin(&mut self) {
-        if let Some(product) = self.pipe.product() {
-            self.window = self.window.min(product).clamp(1.0, self.limit);
+            self.window = self.pipe.opening(self.window, self.limit);
         }
     }
 
     /// The outcome of a packet is known.
     pub(crate) fn on_feedback(&mut self, feedback: &Feedback, now: Time) {
         if self.pipe.learn(feedback) {
-            self.begin();
+            self.window = self.pipe.opening(self.window, self.limit);
         }
         match feedback.fate {
             PacketFate::Delivered { marked, .. } => {

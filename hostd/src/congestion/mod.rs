@@ -4,35 +4,52 @@
 //!   fixed      a window of fixed size: losses are repaired, not avoided
 //!   notified   plain connections: halved by a notification of congestion, then it recovers
 //!   nscc       by queueing delay, marks and trims (Ultra Ethernet)
-//!   swift      by the round trip alone          dctcp      by the part of packets that is marked
+//!   swift      by the round trip alone, or by congestion signals of the path beside it
+//!   poseidon   by the longest time in a device of the path, with a target for each rate
+//!   hpcc       by what is in flight on the worst link, as telemetry tells, and a pace
+//!   dctcp      by the part of packets that is marked
 //!   dcqcn      a rate, cut by notifications of congestion
+//!   timely     a rate, by how the round trip changes
+//!   pace       when packets leave at a rate
 //!   pipe       what they know of the network without queues
+//!   told       what they know of it by congestion signals
 //! ```
 //!
 //! An algorithm is one file and one variant of [`Controller`]. It takes the [`Feedback`] of every
-//! packet (path, entropy, departure, round-trip time, fate) and every retransmission time-out, with
-//! the time, and answers with a window, and with a pace if it has one.
+//! packet (path, entropy, departure, round-trip time, fate), what comes back of the path
+//! (congestion signals, telemetry), and every retransmission time-out, with the time, and answers
+//! with a window, and with a pace if it has one.
 
 mod dcqcn;
 mod dctcp;
 mod fixed;
+mod hpcc;
 mod notified;
 mod nscc;
+mod pace;
 mod pipe;
+mod poseidon;
 mod swift;
+mod timely;
+mod told;
 
 pub(crate) use dcqcn::Dcqcn;
 pub(crate) use dctcp::Dctcp;
 pub(crate) use fixed::FixedWindow;
+pub(crate) use hpcc::Hpcc;
 pub(crate) use notified::NotifiedWindow;
 pub(crate) use nscc::Nscc;
-pub(crate) use swift::Swift;
+pub(crate) use poseidon::Poseidon;
+pub(crate) use swift::{Swift, SwiftCsig};
+pub(crate) use timely::Timely;
 
+use crate::stats::{PathLoad, PathSignal};
 use crate::verbs::Feedback;
 use common::time::{Span, Time};
 use common::units::Rate;
 
-/// The congestion control of a queue pair.
+/// The congestion control of a queue pair. Those that keep much are in boxes: a queue pair of plain
+/// RC, of which there may be thousands, does not pay for them.
 #[derive(Clone, Debug)]
 pub(crate) enum Controller {
     /// See [`FixedWindow`].
@@ -40,13 +57,21 @@ pub(crate) enum Controller {
     /// See [`NotifiedWindow`].
     Notified(NotifiedWindow),
     /// See [`Nscc`].
-    Nscc(Nscc),
+    Nscc(Box<Nscc>),
     /// See [`Swift`].
     Swift(Swift),
+    /// See [`SwiftCsig`].
+    SwiftCsig(Box<SwiftCsig>),
     /// See [`Dctcp`].
     Dctcp(Dctcp),
     /// See [`Dcqcn`].
-    Dcqcn(Dcqcn),
+    Dcqcn(Box<Dcqcn>),
+    /// See [`Timely`].
+    Timely(Box<Timely>),
+    /// See [`Poseidon`].
+    Poseidon(Box<Poseidon>),
+    /// See [`Hpcc`].
+    Hpcc(Box<Hpcc>),
 }
 
 impl Controller {
@@ -57,31 +82,40 @@ impl Controller {
             Self::Notified(notified) => notified.window(),
             Self::Nscc(nscc) => nscc.window(),
             Self::Swift(swift) => whole(swift.exact()),
+            Self::SwiftCsig(swift) => whole(swift.exact()),
             Self::Dctcp(dctcp) => whole(dctcp.exact()),
             Self::Dcqcn(dcqcn) => dcqcn.window(),
+            Self::Timely(timely) => timely.window(),
+            Self::Poseidon(poseidon) => whole(poseidon.exact()),
+            Self::Hpcc(hpcc) => whole(hpcc.exact()),
         }
     }
 
     /// The least time from one packet to the next, whatever their length; `None`: there is none.
     pub(crate) fn interval(&self) -> Option<Span> {
         match self {
-            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) | Self::Dcqcn(_) => None,
+            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => None,
+            Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_) => None,
+            Self::Poseidon(poseidon) => poseidon.interval(),
             Self::Nscc(nscc) => nscc.interval(),
             Self::Swift(swift) => swift.interval(),
+            Self::SwiftCsig(swift) => swift.interval(),
         }
     }
 
     /// Whether packets are paced by a rate: [`Self::not_before`] says when they leave.
     pub(crate) const fn has_rate(&self) -> bool {
-        matches!(self, Self::Dcqcn(_))
+        matches!(self, Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_))
     }
 
     /// When to look again whether the rate lets the next packet leave; `None`: it does now.
     pub(crate) fn not_before(&mut self, now: Time) -> Option<Time> {
         match self {
             Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => None,
-            Self::Nscc(_) | Self::Swift(_) => None,
+            Self::Nscc(_) | Self::Swift(_) | Self::SwiftCsig(_) | Self::Poseidon(_) => None,
             Self::Dcqcn(dcqcn) => dcqcn.not_before(now),
+            Self::Timely(timely) => timely.not_before(now),
+            Self::Hpcc(hpcc) => hpcc.not_before(now),
         }
     }
 
@@ -89,8 +123,10 @@ impl Controller {
     pub(crate) fn left(&mut self, bytes: usize, now: Time) {
         match self {
             Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => {}
-            Self::Nscc(_) | Self::Swift(_) => {}
+            Self::Nscc(_) | Self::Swift(_) | Self::SwiftCsig(_) | Self::Poseidon(_) => {}
             Self::Dcqcn(dcqcn) => dcqcn.left(bytes, now),
+            Self::Timely(timely) => timely.left(bytes, now),
+            Self::Hpcc(hpcc) => hpcc.left(bytes, now),
         }
     }
 
@@ -100,8 +136,12 @@ impl Controller {
             Self::Fixed(_) | Self::Notified(_) => {}
             Self::Nscc(nscc) => nscc.set_speed(speed),
             Self::Swift(swift) => swift.set_speed(speed),
+            Self::SwiftCsig(swift) => swift.set_speed(speed),
             Self::Dctcp(dctcp) => dctcp.set_speed(speed),
             Self::Dcqcn(dcqcn) => dcqcn.set_speed(speed),
+            Self::Timely(timely) => timely.set_speed(speed),
+            Self::Poseidon(poseidon) => poseidon.set_speed(speed),
+            Self::Hpcc(hpcc) => hpcc.set_speed(speed),
         }
     }
 
@@ -109,8 +149,53 @@ impl Controller {
     pub(crate) fn crowd(&mut self, crowd: u32) {
         match self {
             Self::Fixed(_) | Self::Notified(_) | Self::Swift(_) => {}
-            Self::Dctcp(_) | Self::Dcqcn(_) => {}
+            Self::SwiftCsig(_) | Self::Dctcp(_) | Self::Dcqcn(_) => {}
+            Self::Timely(_) | Self::Poseidon(_) | Self::Hpcc(_) => {}
             Self::Nscc(nscc) => nscc.crowd(crowd),
+        }
+    }
+
+    /// A congestion signal of a path came back.
+    pub(crate) fn signalled(&mut self, read: &PathSignal, now: Time) {
+        match self {
+            Self::Fixed(_) | Self::Notified(_) | Self::Nscc(_) | Self::Swift(_) => {}
+            Self::Dctcp(_) | Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_) => {}
+            Self::SwiftCsig(swift) => swift.signalled(read, now),
+            Self::Poseidon(poseidon) => poseidon.signalled(read),
+        }
+    }
+
+    /// The peer told of the worst link of a path.
+    pub(crate) fn loaded(&mut self, load: &PathLoad) {
+        if let Self::Hpcc(hpcc) = self {
+            hpcc.loaded(load);
+        }
+    }
+
+    /// Whether signals of the path decided the last time; `None`: they never do.
+    pub(crate) fn is_guided(&self) -> Option<bool> {
+        match self {
+            Self::Fixed(_) | Self::Notified(_) | Self::Nscc(_) | Self::Swift(_) => None,
+            Self::Dctcp(_) | Self::Dcqcn(_) | Self::Timely(_) => None,
+            Self::SwiftCsig(swift) => Some(swift.is_guided()),
+            Self::Poseidon(poseidon) => Some(poseidon.is_guided()),
+            Self::Hpcc(hpcc) => Some(hpcc.is_guided()),
+        }
+    }
+
+    /// Its name, for people.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Fixed(_) => "fixed",
+            Self::Notified(_) => "notified",
+            Self::Nscc(_) => "nscc",
+            Self::Swift(_) => "swift",
+            Self::SwiftCsig(_) => "swift-csig",
+            Self::Dctcp(_) => "dctcp",
+            Self::Dcqcn(_) => "dcqcn",
+            Self::Timely(_) => "timely",
+            Self::Poseidon(_) => "poseidon",
+            Self::Hpcc(_) => "hpcc",
         }
     }
 
@@ -121,8 +206,12 @@ impl Controller {
             Self::Notified(notified) => notified.on_feedback(feedback),
             Self::Nscc(nscc) => nscc.on_feedback(feedback, in_flight, now),
             Self::Swift(swift) => swift.on_feedback(feedback, now),
+            Self::SwiftCsig(swift) => swift.on_feedback(feedback, now),
             Self::Dctcp(dctcp) => dctcp.on_feedback(feedback, now),
             Self::Dcqcn(dcqcn) => dcqcn.on_feedback(feedback, now),
+            Self::Timely(timely) => timely.on_feedback(feedback, now),
+            Self::Poseidon(poseidon) => poseidon.on_feedback(feedback, now),
+            Self::Hpcc(hpcc) => hpcc.on_feedback(feedback, now),
         }
     }
 
@@ -133,8 +222,12 @@ impl Controller {
             Self::Notified(notified) => notified.timed_out(),
             Self::Nscc(nscc) => nscc.timed_out(),
             Self::Swift(swift) => swift.timed_out(),
+            Self::SwiftCsig(swift) => swift.timed_out(),
             Self::Dctcp(dctcp) => dctcp.timed_out(),
             Self::Dcqcn(dcqcn) => dcqcn.timed_out(),
+            Self::Timely(timely) => timely.timed_out(),
+            Self::Poseidon(poseidon) => poseidon.timed_out(),
+            Self::Hpcc(hpcc) => hpcc.timed_out(),
         }
     }
 
@@ -142,6 +235,7 @@ impl Controller {
     pub(crate) fn notified(&mut self, round_trip: Option<Span>, now: Time) {
         match self {
             Self::Fixed(_) | Self::Nscc(_) | Self::Swift(_) | Self::Dctcp(_) => {}
+            Self::SwiftCsig(_) | Self::Timely(_) | Self::Poseidon(_) | Self::Hpcc(_) => {}
             Self::Notified(notified) => notified.notified(round_trip, now),
             Self::Dcqcn(dcqcn) => dcqcn.notified(now),
         }

@@ -53,6 +53,27 @@ impl Pipe {
         self.base.map(nanos)
     }
 
+    /// Bytes in a nanosecond; zero: not known.
+    pub(super) fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    /// The part of the line that so many packets in so many ns take; zero if its speed is not
+    /// known.
+    pub(super) fn part(&self, packets: f64, time: f64) -> f64 {
+        if self.speed == 0.0 {
+            return 0.0;
+        }
+        packets * self.mtu / (time * self.speed)
+    }
+
+    /// What a controller begins with as soon as the delay-bandwidth product is known, instead of a
+    /// `window` that was a guess: no more than that product, from one packet to `limit`.
+    pub(super) fn opening(&self, window: f64, limit: f64) -> f64 {
+        let product = self.product().unwrap_or(window);
+        window.min(product).clamp(1.0, limit)
+    }
+
     /// The delay-bandwidth product, in packets.
     pub(super) fn product(&self) -> Option<f64> {
         let product = self.base()? * self.speed / self.mtu;

@@ -1,7 +1,9 @@
 //! What tests of several algorithms share: packets, traces, and independent models in Python.
 
+use crate::stats::{PathLoad, PathSignal};
 use crate::verbs::{Feedback, PacketFate};
 use common::time::{Span, Time};
+use common::wire::csig::Signal;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::fmt::Write as _;
@@ -32,6 +34,142 @@ pub(in crate::congestion) fn came(marked: bool) -> PacketFate {
     }
 }
 
+/// A signal that a device wrote.
+pub(in crate::congestion) fn signal(signal: Signal, value: u64, at: Time) -> PathSignal {
+    PathSignal {
+        signal,
+        last: value,
+        smoothed: value,
+        locator: 1,
+        is_neutral: false,
+        is_last_hop: false,
+        at,
+    }
+}
+
+/// What an algorithm that goes by signals takes in.
+pub(in crate::congestion) enum Event {
+    /// The outcome of a packet.
+    Outcome(Feedback),
+    /// A signal that came back.
+    Signal(PathSignal),
+}
+
+/// What a queue of so many ns is a moment later.
+fn wander(queue: u64, random: &mut Pcg64Mcg) -> u64 {
+    let more = queue + random.next_u64() % 2_001;
+    more.saturating_sub(1_000).min(30_000)
+}
+
+/// As [`trace`], with signals between the outcomes of packets: time, round trip or value, kind,
+/// whether the value is neutral, and the window after it. For a while none come, and for a while no
+/// device writes.
+pub(in crate::congestion) fn signalled_trace(
+    seed: u128,
+    mut react: impl FnMut(&Event, Time) -> f64,
+) -> String {
+    println!("seed {seed}");
+    let mut random = Pcg64Mcg::new(seed);
+    let mut now = Time::from_nanos(1_000_000);
+    let mut text = String::new();
+    let mut queue = 5_000_u64;
+    let mut kinds = [0; 4];
+    for turn in 0..10_000 {
+        now += Span::from_nanos(200 + random.next_u64() % 400);
+        queue = wander(queue, &mut random);
+        let (draw, is_neutral) = (random.next_u64() % 1_000, (6_000..7_500).contains(&turn));
+        let silent = (3_000..4_500).contains(&turn);
+        let read = |kind, value, none| PathSignal {
+            is_neutral,
+            ..signal(kind, if is_neutral { none } else { value }, now)
+        };
+        let (kind, name, value, event) = match draw {
+            0..100 if !silent => {
+                let share = 1_000_000 / (1 + queue / 1_000);
+                let read = read(Signal::AvailableShare, share, 990_000);
+                (0, "share", read.last, Event::Signal(read))
+            }
+            100..200 if !silent => {
+                let read = read(Signal::Delay, queue * (draw - 100) / 100, 0);
+                (1, "delay", read.last, Event::Signal(read))
+            }
+            _ => {
+                let delay = BASE + Span::from_nanos(queue);
+                let (kind, name, fate) = match draw {
+                    990.. if queue > 10_000 => (2, "trim", PacketFate::Trimmed),
+                    _ => (3, "ack", came(false)),
+                };
+                let outcome = Event::Outcome(feedback(fate, delay));
+                (kind, name, delay.nanos(), outcome)
+            }
+        };
+        kinds[kind] += 1;
+        let window = react(&event, now);
+        let (now, neutral) = (now.nanos(), u8::from(is_neutral));
+        let _ = writeln!(text, "{now} {value} {name} {neutral} {window}");
+    }
+    assert!(kinds.iter().all(|count| *count > 20), "{kinds:?}");
+    text
+}
+
+/// What an algorithm that goes by telemetry takes in.
+pub(in crate::congestion) enum LoadEvent {
+    /// The outcome of a packet.
+    Outcome(Feedback),
+    /// What the peer said of the worst link.
+    Load(PathLoad),
+}
+
+/// As [`trace`], with telemetry between the outcomes of packets: time, round trip or what is in
+/// flight, kind, time since the packet left, and the window after it. For a while none comes.
+pub(in crate::congestion) fn loaded_trace(
+    seed: u128,
+    mut react: impl FnMut(&LoadEvent, Time) -> f64,
+) -> String {
+    println!("seed {seed}");
+    let mut random = Pcg64Mcg::new(seed);
+    let mut now = Time::from_nanos(1_000_000);
+    let mut text = String::new();
+    let mut queue = 5_000_u64;
+    let mut kinds = [0; 3];
+    for turn in 0..10_000 {
+        now += Span::from_nanos(200 + random.next_u64() % 400);
+        queue = wander(queue, &mut random);
+        let (draw, silent) = (random.next_u64() % 1_000, (3_000..4_500).contains(&turn));
+        let delay = BASE + Span::from_nanos(queue);
+        let (kind, name, value, event) = match draw {
+            0..300 if !silent => {
+                let load = PathLoad {
+                    hop: 1,
+                    is_cut: false,
+                    in_flight: 600 + queue / 14,
+                    queue,
+                    speed: 100_000_000_000,
+                    at: now,
+                };
+                (0, "load", load.in_flight, LoadEvent::Load(load))
+            }
+            _ => {
+                let (kind, name, fate) = match draw {
+                    990.. if queue > 10_000 => (1, "trim", PacketFate::Trimmed),
+                    _ => (2, "ack", came(false)),
+                };
+                let outcome = Feedback {
+                    sent: now - delay,
+                    ..feedback(fate, delay)
+                };
+                (kind, name, delay.nanos(), LoadEvent::Outcome(outcome))
+            }
+        };
+        kinds[kind] += 1;
+        let window = react(&event, now);
+        let (now, since) = (now.nanos(), delay.nanos());
+        let _ = writeln!(text, "{now} {value} {name} {since} {window}");
+    }
+    assert!(kinds.iter().all(|count| *count > 20), "{kinds:?}");
+    text
+}
+
 /// A trace of 10,000 events for an independent model: time, round trip, kind, packets in flight,
 /// and the window after it, as `react` says.
 pub(in crate::congestion) fn trace(
@@ -47,9 +185,7 @@ pub(in crate::congestion) fn trace(
     let mut kinds = [0; 3];
     for _ in 0..10_000 {
         now += Span::from_nanos(200 + random.next_u64() % 400);
-        queue = (queue + random.next_u64() % 2_001)
-            .saturating_sub(1_000)
-            .min(30_000);
+        queue = wander(queue, &mut random);
         let delay = BASE + Span::from_nanos(queue);
         let draw = random.next_u64() % 12_000;
         let (kind, name, fate) = match draw {

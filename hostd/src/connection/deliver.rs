@@ -7,19 +7,19 @@
 
 use super::QueuePair;
 use super::effects::{Completed, Effects};
-use super::responder::Rights;
 use super::transmit::Departure;
 use crate::frame::{self, DataHeader, IncomingSegment, Refusal};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
 use crate::receive::posted::ReceiveQueue;
-use crate::receive::respond::Outcome;
+use crate::receive::respond::{Outcome, Rights};
 use crate::receive::shared::SharedReceives;
 use crate::receive::{Arrival, FrameBudget, Receiver};
 use crate::verbs::{
     Completion, CompletionOpcode, DropReason, EngineError, PortSet, Psn, Sge, State, Status,
 };
 use common::time::Time;
+use common::wire::int::Telemetry;
 use common::wire::roce::{Flow, Headers};
 use common::xdp::frame::{Frame, FramePool};
 use std::net::IpAddr;
@@ -55,13 +55,21 @@ impl SharedSource<'_> {
 }
 
 impl<M> Delivery<'_, M> {
-    fn drop_packet(&mut self, frame: Frame, reason: DropReason) {
+    pub(super) fn drop_packet(&mut self, frame: Frame, reason: DropReason) {
         self.effects.dropped.push(reason);
         self.pool.give(frame);
     }
 }
 
 impl QueuePair {
+    /// A data packet came on `path`, with telemetry or without.
+    #[inline]
+    pub(crate) fn observe(&mut self, path: u8, telemetry: Option<&Telemetry>, now: Time) {
+        if let Some(receiver) = &mut self.responder.receiver {
+            receiver.reports.observe(path, telemetry, now);
+        }
+    }
+
     /// Whether packets of the partition with this own key are of this queue pair's connection.
     ///
     /// # Errors
@@ -129,6 +137,9 @@ impl QueuePair {
             Arrival::Early => {
                 self.counters.out_of_order += 1;
                 self.counters.reorder_depth_max = self.counters.reorder_depth_max.max(ahead);
+                if let Some(message) = receiver.whole_with(ahead, &header) {
+                    return self.give_out(message, ahead, (frame, header), delivery);
+                }
                 let kept = delivery.budget.take(owner, receiver.waiting());
                 receiver.reports.on_early(&header, kept, now);
                 if kept {
@@ -248,18 +259,13 @@ impl QueuePair {
         header: DataHeader,
         delivery: &mut Delivery<'_, M>,
     ) -> bool {
-        let rights = Rights {
-            domain: self.request.domain.0,
-            access: self.access,
-            mtu: self.peer.as_ref().map_or(0, |peer| peer.path_mtu),
-            qpn: self.number,
-        };
+        let rights = self.rights();
         let outcome = match (header.question(), header.segment(frame.bytes())) {
             (Some(asked), _) => {
                 let responder = &mut self.responder;
                 responder.answer(&asked, header.psn, rights, delivery.regions)
             }
-            (None, Some(segment)) => self.accept(&segment, rights, delivery),
+            (None, Some(segment)) => self.accept(&segment, rights, delivery, false),
             (None, None) => Outcome::Refused(Refusal::InvalidRequest, None),
         };
         let Some(receiver) = &mut self.responder.receiver else {
@@ -285,21 +291,11 @@ impl QueuePair {
                 return false;
             }
             Outcome::Refused(refusal, completion) => {
-                receiver.reports.on_refused(refusal);
-                delivery.drop_packet(frame, DropReason::RequestRefused);
-                let status =
-                    completion.map_or_else(|| refused_status(refusal), |ended| ended.status);
-                self.complete_receive(completion, delivery.effects);
-                self.fail(status, delivery.effects);
+                self.refuse(frame, refusal, completion, delivery);
                 return false;
             }
         };
         let ends = matches!(outcome, Outcome::Finished(_));
-        if let Some(key) = completion.and_then(|completion| completion.invalidated) {
-            // Nothing has changed since it was found possible.
-            let regions = &mut delivery.regions;
-            let _ = regions.invalidate(rights.domain, Some(rights.qpn), key);
-        }
         receiver.reports.on_delivered(&header);
         let numbers = header.packets(rights.mtu);
         while let Some(inside) = (numbers > 1)
@@ -313,24 +309,69 @@ impl QueuePair {
             self.counters.reorder_span_max = self.counters.reorder_span_max.max(open);
         }
         delivery.effects.delivered += 1;
-        self.counters.rx_messages += u64::from(ends);
         self.counters.rx_bytes += header.len() as u64;
-        self.complete_receive(completion, delivery.effects);
+        if ends {
+            self.finish(completion, rights, delivery);
+        }
         delivery.pool.give(frame);
         true
     }
 
-    /// Takes the next segment in order. The receive of its message comes from the shared queue, if
-    /// there is one.
-    fn accept<M: RegionMemory>(
+    /// What packets of the peer may do.
+    pub(super) fn rights(&self) -> Rights {
+        Rights {
+            domain: self.request.domain.0,
+            access: self.access,
+            mtu: self.peer.as_ref().map_or(0, |peer| peer.path_mtu),
+            qpn: self.number,
+        }
+    }
+
+    /// A message has come; its receive completes, if it took one.
+    pub(super) fn finish<M: RegionMemory>(
+        &mut self,
+        completion: Option<Completion>,
+        rights: Rights,
+        delivery: &mut Delivery<'_, M>,
+    ) {
+        if let Some(key) = completion.and_then(|completion| completion.invalidated) {
+            // Nothing has changed since it was found possible.
+            let regions = &mut delivery.regions;
+            let _ = regions.invalidate(rights.domain, Some(rights.qpn), key);
+        }
+        self.counters.rx_messages += 1;
+        self.complete_receive(completion, delivery.effects);
+    }
+
+    /// Refuses a request, which ends the queue pair.
+    pub(super) fn refuse<M: RegionMemory>(
+        &mut self,
+        frame: Frame,
+        refusal: Refusal,
+        completion: Option<Completion>,
+        delivery: &mut Delivery<'_, M>,
+    ) {
+        if let Some(receiver) = &mut self.responder.receiver {
+            receiver.reports.on_refused(refusal);
+        }
+        delivery.drop_packet(frame, DropReason::RequestRefused);
+        let status = completion.map_or_else(|| refused_status(refusal), |ended| ended.status);
+        self.complete_receive(completion, delivery.effects);
+        self.fail(status, delivery.effects);
+    }
+
+    /// Takes the next segment in order, or of a message that is given out `early`. The receive of
+    /// its message comes from the shared queue, if there is one.
+    pub(super) fn accept<M: RegionMemory>(
         &mut self,
         segment: &IncomingSegment<'_>,
         rights: Rights,
         delivery: &mut Delivery<'_, M>,
+        early: bool,
     ) -> Outcome {
         let (responder, regions) = (&mut self.responder, &*delivery.regions);
         let Some(shared) = &mut delivery.shared else {
-            return responder.accept(segment, rights, regions, None);
+            return responder.accept(segment, rights, regions, None, early);
         };
         let before = shared.receives.len();
         let mut none = ReceiveQueue::new(0);
@@ -339,7 +380,7 @@ impl QueuePair {
         } else {
             &mut none
         };
-        let outcome = responder.accept(segment, rights, regions, Some(receives));
+        let outcome = responder.accept(segment, rights, regions, Some(receives), early);
         if shared.receives.len() < before {
             shared.room -= 1;
             let effects = &mut *delivery.effects;
@@ -539,6 +580,10 @@ impl QueuePair {
         let fields = receiver.ack_fields(peer.qpn, peer.min_rnr_timer, credits, loss);
         let mut headers = fields.headers();
         peer.label(&mut headers);
+        if let Some(extension) = &mut headers.extension {
+            extension.reflection = receiver.reports.reflection();
+            extension.utilisation = receiver.reports.utilisation();
+        }
         if !write(&mut frame, pool, &flow, &headers) {
             receiver.reports.on_left();
             pool.give(frame);

@@ -13,6 +13,8 @@
 //! Where one sub-path is congested, its lane alone shrinks, and packets take those that have room.
 
 use crate::congestion::Controller;
+use crate::path::mix;
+use crate::stats::{PathLoad, PathSignal};
 use crate::verbs::Feedback;
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -31,10 +33,12 @@ struct Lane {
     departed: Time,
     /// Nothing leaves before: windows below one packet are paces, and rates are.
     held_until: Option<Time>,
-    /// How much of an interval the next packet waits, in parts of [`PHASES`] …
+    /// The last packet left when the window was a pace already.
+    paced: bool,
+    /// How much of an interval the next packet waits, in parts of [`PHASES`].
     phase: u64,
-    /// … if the last one left before the window was a pace.
-    first_phase: u64,
+    /// Of random waits.
+    random: u64,
     /// New packets take it.
     used: bool,
 }
@@ -43,7 +47,9 @@ impl Lane {
     /// Holds the next packet back as long as the pace asks for, with `lanes` of them.
     ///
     /// Senders that a crowd slows down at the same time would go on at the same time, and each of
-    /// their bursts would be trimmed again. So the first wait is a random part of the interval.
+    /// their bursts would be trimmed again. So the first wait is a random part of the interval. The
+    /// others are random about it: with one interval for all, those that meet once would meet
+    /// always, and the same ones would be trimmed each time.
     fn hold(&mut self, lanes: u64, now: Time) {
         if self.controller.has_rate() {
             self.held_until = self.controller.not_before(now);
@@ -53,13 +59,25 @@ impl Lane {
         let parts = self.phase * lanes;
         let wait = interval.map(|interval| interval.times(parts).divided_by(PHASES));
         // What left before the pace may be answered by all at once, long after.
-        let from = if self.phase == PHASES {
-            self.departed
-        } else {
-            now
-        };
+        let from = if self.paced { self.departed } else { now };
         let until = wait.map(|wait| from + wait);
         self.held_until = until.filter(|until| *until > now);
+    }
+
+    /// Draws the wait of the next packet, unless there is none and was none.
+    fn draw(&mut self) {
+        let before = self.paced;
+        self.paced = self.controller.interval().is_some();
+        if !self.paced && !before {
+            return;
+        }
+        self.random = mix(self.random);
+        let part = self.random % PHASES;
+        self.phase = match self.paced {
+            // From half an interval to one and a half.
+            true => PHASES / 2 + part,
+            false => 1 + part,
+        };
     }
 
     /// Whether the window of one of `lanes` has room.
@@ -94,8 +112,9 @@ impl Lanes {
             in_flight: 0,
             departed: Time::ZERO,
             held_until: None,
+            paced: true,
             phase: PHASES,
-            first_phase: 1 + seed.wrapping_add(number) % (PHASES - 1),
+            random: seed.wrapping_add(number),
             used: true,
         };
         let count = count.max(1);
@@ -223,8 +242,7 @@ impl Lanes {
         lane.in_flight += u32::from(awaited);
         lane.controller.left(bytes, now);
         lane.departed = now;
-        let paced = lane.controller.interval().is_some();
-        lane.phase = if paced { PHASES } else { lane.first_phase };
+        lane.draw();
         lane.hold(lanes, now);
     }
 
@@ -249,6 +267,36 @@ impl Lanes {
             lane.controller.on_feedback(feedback, in_flight, now);
         }
         lane.hold(count.into(), now);
+    }
+
+    /// The outcome of a packet on `path` is not awaited any more, and says nothing of congestion.
+    pub(super) fn doubted(&mut self, path: u8) {
+        let lane = self.of(path);
+        lane.in_flight = lane.in_flight.saturating_sub(1);
+    }
+
+    /// A congestion signal of `path` came back.
+    pub(super) fn signalled(&mut self, path: u8, read: &PathSignal, now: Time) {
+        let count = self.count;
+        let lane = self.of(path);
+        lane.controller.signalled(read, now);
+        lane.hold(count.into(), now);
+    }
+
+    /// The peer told of the worst link of `path`.
+    pub(super) fn loaded(&mut self, path: u8, load: &PathLoad) {
+        self.of(path).controller.loaded(load);
+    }
+
+    /// Whether signals of the path decided the last time in any lane; `None`: they never do.
+    pub(super) fn is_guided(&self) -> Option<bool> {
+        let guided = self.used().map(|lane| lane.controller.is_guided());
+        guided.max().flatten()
+    }
+
+    /// The name of the algorithm.
+    pub(super) fn algorithm(&self) -> &'static str {
+        self.fresh.name()
     }
 
     /// A retransmission time-out expired.
@@ -357,6 +405,34 @@ mod tests {
             lanes.held_until().expect("a pace").since(now).nanos()
         };
         let (one, eight) = (wait(lanes(1), 1), wait(lanes(8), 8));
-        assert!((7 * one..9 * one).contains(&eight), "{one} {eight}");
+        // Each wait is half an interval to one and a half.
+        assert!((8 * one / 3..24 * one).contains(&eight), "{one} {eight}");
+    }
+
+    /// Senders with the same pace do not keep step: waits are spread about the interval, which is
+    /// their mean.
+    #[test]
+    fn waits_are_spread_about_the_interval() {
+        let mut lanes = lanes(1);
+        let mut now = Time::from_nanos(1_000_000_000);
+        lanes.left(0, 4_096, true, now);
+        lanes.timed_out();
+        for _ in 0..20 {
+            now += Span::from_millis(5);
+            came(&mut lanes, 0, 1_000, now);
+        }
+        let waits = (0..1_000).map(|_| {
+            now += Span::from_secs(1);
+            lanes.left(0, 4_096, true, now);
+            let until = lanes.held_until().expect("a pace");
+            until.since(now).nanos()
+        });
+        // The first one waits a part of an interval.
+        let waits: Vec<u64> = waits.skip(1).collect();
+        let mean = waits.iter().sum::<u64>() / 999;
+        let (least, most) = (waits.iter().min().copied(), waits.iter().max().copied());
+        let part = |wait: Option<u64>| wait.unwrap_or_default() * 100 / mean;
+        assert!((45..60).contains(&part(least)), "{least:?} {mean}");
+        assert!((140..155).contains(&part(most)), "{most:?} {mean}");
     }
 }

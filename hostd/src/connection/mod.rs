@@ -5,6 +5,7 @@
 //! ```text
 //!   requester   what it is asked to send          responder   what it received so far
 //!   transmit    requests into packets             deliver     packets into messages
+//!   early       messages that are given out before their turn
 //!   sender      packets on their way: flight, recovery, round trips
 //!   pulse       how long the peer has been silent          probe       what is sent to it then
 //!   steering    the seams to path selection and congestion control
@@ -21,6 +22,7 @@ mod adjust;
 mod answers;
 mod change;
 mod deliver;
+mod early;
 mod effects;
 mod lanes;
 mod probe;
@@ -40,6 +42,7 @@ pub(crate) use effects::{Completed, Effects};
 pub(crate) use transmit::Departure;
 
 use crate::limits;
+use crate::path::{Loads, Signals};
 use crate::receive::Receiver;
 use crate::receive::answer::Answers;
 use crate::receive::notify::Notifier;
@@ -51,7 +54,7 @@ use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, Trans
 use crate::verbs::{
     Access, Attributes, Completion, Cookies, DropReason, EngineConfig, EngineError,
     MultipathConfig, PortId, PortSet, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route,
-    State, Status, Traffic, Transition,
+    Service, State, Status, Traffic, Transition,
 };
 use common::time::{Span, Time};
 use common::wire::roce::{Extension, Headers, Hint};
@@ -78,6 +81,8 @@ pub(crate) struct QueuePair {
     tell_drained: bool,
     /// What the application tells of its traffic.
     traffic: Traffic,
+    /// The delivery service that the application asks for.
+    pub(crate) service: Service,
     requester: Requester,
     responder: Responder,
     /// From RTR on.
@@ -128,6 +133,10 @@ struct Peer {
     terms: Terms,
     /// What the application tells of its traffic.
     traffic: Traffic,
+    /// What the network says of paths, if both sides want to know.
+    signals: Option<Box<Signals>>,
+    /// What the peer says of telemetry.
+    loads: Option<Box<Loads>>,
     /// Where packets go, once there is a route.
     ways: Ways,
 }
@@ -176,6 +185,7 @@ impl QueuePair {
             attributes: Attributes::default(),
             tell_drained: false,
             traffic: Traffic::default(),
+            service: Service::default(),
             requester: Requester::new(request.max_send_wr),
             responder: Responder::new(request.max_recv_wr),
             peer: None,
@@ -262,14 +272,22 @@ impl QueuePair {
         let agreed = attributes.multipath.map(|agreed| agreed.config);
         let cookies = attributes.multipath.map(|agreed| agreed.cookies);
         let identity = u64::from(self.number) << 24 | u64::from(attributes.destination_qpn);
-        let reports = match agreed {
-            Some(agreed) if agreed.marks => {
-                Reports::new(config.ack_packets, config.ack_delay).with_marks()
-            }
-            Some(_) => Reports::new(config.ack_packets, config.ack_delay),
-            // A plain peer sets AckReq where it wants an answer; the rest is for the timer.
-            None => Reports::new(limits::PLAIN_SEND_SPAN / 4, config.ack_delay),
-        };
+        // A plain peer sets AckReq where it wants an answer; the rest is for the timer.
+        let every = agreed.map_or(limits::PLAIN_SEND_SPAN / 4, |_| config.ack_packets);
+        let mut reports = Reports::new(every, config.ack_delay);
+        if agreed.is_some_and(|agreed| agreed.marks) {
+            reports = reports.with_marks();
+        }
+        let signalling = config.csig.as_ref();
+        let signalling = signalling.filter(|_| agreed.is_some_and(|agreed| agreed.signals));
+        if signalling.is_some() {
+            reports = reports.with_signals();
+        }
+        let most = agreed.map_or(1, |agreed| usize::from(agreed.paths));
+        let int = config.int.filter(|_| agreed.is_some_and(|it| it.telemetry));
+        if int.is_some() {
+            reports = reports.with_telemetry(config.base_rtt, most);
+        }
         let tolerance = agreed.map_or((0, Span::ZERO), |agreed| {
             (u32::from(agreed.reorder_packets), agreed.reorder_time)
         });
@@ -277,7 +295,12 @@ impl QueuePair {
         let first = Psn::new(attributes.rq_psn);
         let mtu = attributes.path_mtu;
         let told = (reports, Notifier::new(config.cnp_interval));
-        let receiver = Receiver::new(first, capacity, tolerance, told, mtu);
+        let mut receiver = Receiver::new(first, capacity, tolerance, told, mtu);
+        let service = agreed.map_or(Service::Ordered, |agreed| agreed.service);
+        if service != Service::Ordered {
+            receiver = receiver.without_order();
+            self.requester.queue.complete_in_any_order();
+        }
         self.responder.receiver = Some(receiver);
         self.responder.answers = Some(Answers::new(attributes.max_dest_rd_atomic, mtu));
         let window = config.window.min(send_span(agreed.as_ref()));
@@ -287,7 +310,6 @@ impl QueuePair {
             window,
             mtu: attributes.path_mtu,
         };
-        let most = agreed.map_or(1, |agreed| usize::from(agreed.paths));
         let first = cookies.is_some_and(|it| it.own.bits() > it.peer.bits());
         self.peer = Some(Peer {
             address: attributes.destination,
@@ -299,11 +321,15 @@ impl QueuePair {
             cookies: cookies.unwrap_or_default(),
             steering: Steering::new(agreed.as_ref(), &plan, config),
             terms: Terms::new(most, first, config.rto_initial),
+            signals: signalling.map(|terms| Box::new(Signals::new(terms.clone(), most))),
+            loads: int.map(|terms| Box::new(Loads::new(terms, most))),
             ways: Ways::default(),
             traffic: Traffic::default(),
         });
         self.describe(self.traffic, config);
         self.requester.queue.set_mtu(attributes.path_mtu);
+        let apart = service == Service::Idempotent;
+        self.requester.queue.set_apart(apart);
     }
 
     fn begin_to_send(&mut self, attributes: &ReadyToSend, config: &EngineConfig) {
@@ -331,7 +357,11 @@ impl QueuePair {
         self.requester
             .queue
             .set_answers(limits::READ_REQUEST.min(span));
-        self.requester.sender = Some(Sender::new(Psn::new(attributes.sq_psn), span, rules));
+        let mut sender = Sender::new(Psn::new(attributes.sq_psn), span, rules);
+        if agreed.is_some_and(|agreed| agreed.service != Service::Ordered) {
+            sender = sender.telling_each();
+        }
+        self.requester.sender = Some(sender);
     }
 
     /// The address of the peer, once known.
@@ -460,6 +490,7 @@ impl QueuePair {
         let window = peer.zip(sender).map_or(0, |(peer, sender)| {
             peer.steering.window().min(sender.flight().span())
         });
+        let (congestion, guided) = peer.map_or(("none", None), |peer| peer.steering.congestion());
         QueuePairStatistics {
             qpn: self.number,
             state: self.state,
@@ -473,6 +504,8 @@ impl QueuePair {
             paths: peer.map_or(0, |peer| peer.steering.paths()),
             in_flight: sender.map_or(0, |sender| sender.flight().in_flight()),
             window,
+            congestion,
+            guided,
             reordering: self
                 .responder
                 .receiver
@@ -488,8 +521,22 @@ impl QueuePair {
 
     /// How each sub-path stands.
     pub(crate) fn path_statistics(&self) -> Vec<PathStatistics> {
-        let peer = self.peer.as_ref();
-        peer.map_or_else(Vec::new, |peer| peer.steering.statistics())
+        let Some(peer) = &self.peer else {
+            return Vec::new();
+        };
+        let mut paths = peer.steering.statistics();
+        if let Some(loads) = &peer.loads {
+            for path in &mut paths {
+                path.load = loads.of(path.path);
+            }
+        }
+        if let Some(signals) = &peer.signals {
+            for path in &mut paths {
+                path.signals = signals.of(path.path);
+                path.stripped = signals.is_stripped(path.path);
+            }
+        }
+        paths
     }
 
     /// When the queue pair has to be looked at though nothing comes for it. Acknowledgements may

@@ -9,7 +9,7 @@ use crate::send::credit::Credits;
 use crate::send::flight::Departed;
 use crate::send::queue::SendQueue;
 use crate::send::segment::{Next, Segment};
-use crate::verbs::{Psn, Status};
+use crate::verbs::{Psn, SendRequest, Status};
 use common::time::Time;
 
 /// A plain peer is asked for an acknowledgement at least this often, in packets.
@@ -252,6 +252,18 @@ impl Requester {
             // A SEND whose first packet came has its receive. That of a WRITE is taken at its end.
             Some(first) => !upcoming.opcode.is_write() && sender.flight().unacknowledged() == first,
         }
+    }
+
+    /// A request whose packets were all acknowledged since this was last called, if services
+    /// without an order tell: the request, and when it was posted.
+    pub(super) fn next_whole(&mut self) -> Option<(SendRequest, Time)> {
+        let sender = self.sender.as_mut()?;
+        while let Some(number) = sender.next_acked() {
+            if let whole @ Some(_) = self.queue.acknowledged(number) {
+                return whole;
+            }
+        }
+        None
     }
 
     /// Notes that a packet left.

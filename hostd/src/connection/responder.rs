@@ -4,20 +4,22 @@ use crate::frame::{IncomingQuestion, IncomingSegment, Refusal};
 use crate::memory::{Part, RegionMemory, RegionTable};
 use crate::receive::answer::{Answers, Permit};
 use crate::receive::posted::ReceiveQueue;
-use crate::receive::respond::{Assembly, Outcome, Target};
+use crate::receive::respond::{Assembly, Outcome, Rights, Target, fits};
 use crate::receive::{Held, Receiver};
-use crate::verbs::{Access, Completion, Psn, ReceiveRequest, Sge, Status};
+use crate::verbs::{Completion, Psn, ReceiveRequest, Sge, Status};
 use common::xdp::frame::Frame;
+use std::ops::RangeInclusive;
 
 /// What the responder owns.
 #[derive(Debug)]
 pub(super) struct Responder {
     /// Buffers that were posted and not used.
     receives: ReceiveQueue,
-    /// The message that is being received.
-    assembly: Assembly,
-    /// Where it goes, if that is several pieces.
-    parts: Vec<Part>,
+    /// The message that is being received in its turn.
+    current: Incoming,
+    /// One that is given out before its turn: whole, so that nothing stays here. Made with the
+    /// first one, for most queue pairs never have one.
+    early: Option<Box<Incoming>>,
     /// From RTR on.
     pub(super) receiver: Option<Receiver>,
     /// Answers to READs and atomic operations; from RTR on.
@@ -28,16 +30,12 @@ pub(super) struct Responder {
     told_none: bool,
 }
 
-/// What packets of the peer may do.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rights {
-    /// The protection domain of the queue pair.
-    pub(super) domain: u32,
-    pub(super) access: Access,
-    /// Longest payload of a packet, in bytes.
-    pub(super) mtu: u16,
-    /// The queue pair's own number, for completions.
-    pub(super) qpn: u32,
+/// A message that is being received.
+#[derive(Debug, Default)]
+struct Incoming {
+    assembly: Assembly,
+    /// Where it goes, if that is several pieces.
+    parts: Vec<Part>,
 }
 
 impl Responder {
@@ -45,8 +43,8 @@ impl Responder {
     pub(super) fn new(receives: u32) -> Self {
         Self {
             receives: ReceiveQueue::new(receives),
-            assembly: Assembly::Idle,
-            parts: Vec::new(),
+            current: Incoming::default(),
+            early: None,
             receiver: None,
             answers: None,
             resume: false,
@@ -61,7 +59,7 @@ impl Responder {
 
     /// Messages that the peer may send beyond those that are complete, of its own receives.
     pub(super) fn credits(&self) -> u32 {
-        let begun = matches!(self.assembly, Assembly::Send { .. });
+        let begun = matches!(self.current.assembly, Assembly::Send { .. });
         let posted = u32::try_from(self.posted()).expect("bounded by the queue's capacity");
         posted + u32::from(begun)
     }
@@ -86,7 +84,7 @@ impl Responder {
     /// Whether the peer is in the middle of a message, with multipath: more of it has to come.
     pub(super) fn is_amid(&self) -> bool {
         let receiver = self.receiver.as_ref().filter(|it| it.reorders());
-        receiver.is_some_and(|receiver| !self.assembly.is_idle() || receiver.misses())
+        receiver.is_some_and(|receiver| !self.current.assembly.is_idle() || receiver.misses())
     }
 
     /// Takes the oldest buffer back.
@@ -106,31 +104,61 @@ impl Responder {
         self.resume
     }
 
-    /// Takes the next segment in order. A message takes its receive from `shared`, if there is
-    /// such a queue.
+    /// Whether the packet that is next waits for a receive.
+    pub(super) fn is_starved(&self) -> bool {
+        self.receiver.as_ref().is_some_and(Receiver::is_starved)
+    }
+
+    /// Whether a message can be given out before its turn, whose packets are so far ahead of the
+    /// expected one. It takes its receive from `other` receives, if they are given.
+    pub(super) fn may_give_out<M: RegionMemory>(
+        &mut self,
+        message: RangeInclusive<u32>,
+        rights: Rights,
+        regions: &RegionTable<M>,
+        other: Option<&mut ReceiveQueue>,
+    ) -> bool {
+        let receiver = self.receiver.as_ref();
+        let segments = message.map(|ahead| {
+            let held = receiver?.early(ahead)?;
+            held.header.segment(held.frame.bytes())
+        });
+        let target = Target {
+            regions,
+            receives: other.unwrap_or(&mut self.receives),
+            parts: &mut self.early.get_or_insert_default().parts,
+            rights,
+        };
+        fits(segments, &target)
+    }
+
+    /// Takes the next segment in order, or of a message that is given out `early`. A message takes
+    /// its receive from `shared`, if there is such a queue.
     pub(super) fn accept<M: RegionMemory>(
         &mut self,
         segment: &IncomingSegment<'_>,
         rights: Rights,
         regions: &RegionTable<M>,
         shared: Option<&mut ReceiveQueue>,
+        early: bool,
     ) -> Outcome {
+        let message = match early {
+            true => self.early.get_or_insert_default(),
+            false => &mut self.current,
+        };
         let mut target = Target {
             regions,
             receives: shared.unwrap_or(&mut self.receives),
-            parts: &mut self.parts,
-            domain: rights.domain,
-            access: rights.access,
-            mtu: rights.mtu,
-            qpn: rights.qpn,
+            parts: &mut message.parts,
+            rights,
         };
         let refused = segment
             .invalidate
             .is_some_and(|key| !regions.may_invalidate(rights.domain, Some(rights.qpn), key));
         if refused {
-            return self.assembly.refuse_invalidation(segment, &mut target);
+            return message.assembly.refuse_invalidation(segment, &mut target);
         }
-        self.assembly.accept(segment, &mut target)
+        message.assembly.accept(segment, &mut target)
     }
 
     /// Takes the next request in order, which is answered with data.
@@ -144,7 +172,7 @@ impl Responder {
         let (Some(answers), Some(receiver)) = (&mut self.answers, &self.receiver) else {
             return Outcome::Refused(Refusal::RemoteOperation, None);
         };
-        if !self.assembly.is_idle() {
+        if !self.current.assembly.is_idle() {
             return Outcome::Refused(Refusal::InvalidRequest, None);
         }
         let permit = Permit {
@@ -161,7 +189,7 @@ impl Responder {
 
     /// Gives the message up that is being received; the completion of its receive.
     pub(super) fn abandon_message(&mut self, qpn: u32, status: Status) -> Option<Completion> {
-        self.assembly.abandon(qpn, status)
+        self.current.assembly.abandon(qpn, status)
     }
 
     /// Whether a receive was posted for a packet that waits for one.

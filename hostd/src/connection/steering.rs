@@ -15,9 +15,10 @@
 
 use super::lanes::Lanes;
 use super::ways::Ways;
-use crate::congestion::{Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow, Nscc, Swift};
+use crate::congestion::{Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow};
+use crate::congestion::{Hpcc, Nscc, Poseidon, Swift, SwiftCsig, Timely};
 use crate::path::{self, Blocks, Entropy, LostPacket, PathSet};
-use crate::stats::PathStatistics;
+use crate::stats::{PathLoad, PathSignal, PathStatistics};
 use crate::verbs::{
     Congestion, CongestionScope, EngineConfig, Feedback, Granularity, MultipathConfig, PacketFate,
     PortId, PortSet, Psn, Traffic,
@@ -52,15 +53,10 @@ pub(super) struct SteeringPlan {
     pub(super) mtu: u16,
 }
 
-/// How many controllers share what was agreed on, while packets are sprayed. Those of fixed size
-/// have nothing to tell apart, DCQCN is for whole flows, as its notifications are, and DCTCP asks
-/// whether any packet of a window was marked: the few of a path rarely are, so it would take two
-/// thirds of a link, not half.
+/// How many controllers share what was agreed on, while packets are sprayed.
 fn lanes(agreed: &MultipathConfig, config: &EngineConfig) -> u8 {
-    let apart = match config.congestion {
-        Congestion::Fixed | Congestion::Dctcp | Congestion::Dcqcn => false,
-        Congestion::Nscc | Congestion::Swift => config.congestion_scope == CongestionScope::Path,
-    };
+    let of_path = config.congestion_scope == CongestionScope::Path;
+    let apart = of_path && config.congestion.may_be_of_a_path();
     let count = if apart {
         agreed.paths.clamp(1, LANES)
     } else {
@@ -90,14 +86,47 @@ impl Steering {
     ) -> Self {
         let SteeringPlan { window, mtu, .. } = *plan;
         let controller = match (agreed, config.congestion) {
-            (_, Congestion::Dcqcn) => Controller::Dcqcn(Dcqcn::new(window, config.cnp_interval)),
+            (_, Congestion::Dcqcn) => {
+                Controller::Dcqcn(Box::new(Dcqcn::new(window, config.cnp_interval)))
+            }
             (None, _) => Controller::Notified(NotifiedWindow::new(window)),
             (Some(_), Congestion::Fixed) => Controller::Fixed(FixedWindow::new(window)),
-            (Some(agreed), Congestion::Nscc) => {
-                Controller::Nscc(Nscc::new(window, mtu, config.base_rtt, agreed.marks))
-            }
+            (Some(agreed), Congestion::Nscc) => Controller::Nscc(Box::new(Nscc::new(
+                window,
+                mtu,
+                config.base_rtt,
+                agreed.marks,
+            ))),
             (Some(_), Congestion::Swift) => {
                 Controller::Swift(Swift::new(window, mtu, config.base_rtt))
+            }
+            (Some(_), Congestion::SwiftCsig) => {
+                let lambda = config.swift_lambda;
+                Controller::SwiftCsig(Box::new(SwiftCsig::new(
+                    window,
+                    mtu,
+                    config.base_rtt,
+                    lambda,
+                )))
+            }
+            (Some(_), Congestion::Timely) => Controller::Timely(Box::new(Timely::new(
+                window,
+                mtu,
+                config.base_rtt,
+                config.timely,
+            ))),
+            (Some(_), Congestion::Poseidon) => {
+                let targets = config.poseidon;
+                Controller::Poseidon(Box::new(Poseidon::new(
+                    window,
+                    mtu,
+                    config.base_rtt,
+                    targets,
+                )))
+            }
+            (Some(_), Congestion::Hpcc) => {
+                let flows = config.hpcc_flows;
+                Controller::Hpcc(Box::new(Hpcc::new(window, mtu, config.base_rtt, flows)))
             }
             (Some(_), Congestion::Dctcp) => {
                 Controller::Dctcp(Dctcp::new(window, mtu, config.base_rtt))
@@ -105,7 +134,8 @@ impl Steering {
         };
         let (identity, seed) = (plan.identity, plan.seed);
         let spraying = config.spraying;
-        let paths = PathSet::new(agreed, spraying, identity, config.path_avoidance, seed);
+        let rules = (config.path_avoidance, config.reroute_round_trips);
+        let paths = PathSet::new(agreed, spraying, identity, rules, seed);
         let spread_lanes = agreed.map_or(1, |agreed| lanes(agreed, config));
         let paths = if spread_lanes > 1 {
             paths.with_a_value_each()
@@ -169,6 +199,24 @@ impl Steering {
     /// The peer tells that `crowd` queue pairs share its link.
     pub(super) fn crowd(&mut self, crowd: u32, now: Time) {
         self.lanes.crowd(crowd, now);
+        self.paths.crowd(crowd);
+    }
+
+    /// A congestion signal of `path` came back.
+    pub(super) fn signalled(&mut self, path: u8, read: &PathSignal, now: Time) {
+        self.paths.located(path, read.is_last_hop);
+        self.lanes.signalled(path, read, now);
+    }
+
+    /// The peer told of the worst link of `path`.
+    pub(super) fn loaded(&mut self, path: u8, load: &PathLoad) {
+        self.lanes.loaded(path, load);
+    }
+
+    /// The algorithm of congestion control, and whether signals of the path decided the last time;
+    /// `None`: they never do.
+    pub(super) fn congestion(&self) -> (&'static str, Option<bool>) {
+        (self.lanes.algorithm(), self.lanes.is_guided())
     }
 
     /// A packet of an own request leaves on `path`, with `bytes` in memory. `awaited`: its outcome
@@ -178,17 +226,16 @@ impl Steering {
     }
 
     /// Port and path of the next packet, through one of the `free` ports. It avoids the entropy
-    /// value `other_than`, with which its last copy was lost, if there is another (HT-42). `None`:
-    /// the packet
-    /// may not leave now.
+    /// value `other_than`, with which its last copy was lost, if there is another (HT-42). A
+    /// `probe` leaves also when the window is full. `None`: the packet may not leave now.
     pub(super) fn choose(
         &mut self,
         free: PortSet,
-        in_flight: u32,
+        (in_flight, probe): (u32, bool),
         other_than: Option<u8>,
         now: Time,
     ) -> Option<Choice> {
-        let credit = self.window().saturating_sub(in_flight);
+        let credit = self.window().saturating_sub(in_flight).max(probe.into());
         if credit == 0 {
             return None;
         }
@@ -197,6 +244,7 @@ impl Steering {
         }
         let lanes = &self.lanes;
         let open = |path| lanes.is_open(path);
+        let free = (free, in_flight == 0);
         let path = self.paths.select_among(other_than, free, now, open);
         Some(Choice {
             port: self.paths.port(path.entropy),
@@ -238,6 +286,15 @@ impl Steering {
         }
         self.paths.on_feedback(feedback, now);
         self.lanes.feedback(feedback, in_flight, now);
+    }
+
+    /// A packet is sent again to learn what became of the others: its path may have lost it.
+    /// Whether that was congestion is not known yet.
+    pub(super) fn doubted(&mut self, feedback: &Feedback, now: Time) {
+        let Feedback { path, sent, .. } = *feedback;
+        self.paths.lost(LostPacket { path, sent }, now);
+        self.paths.on_feedback(feedback, now);
+        self.lanes.doubted(path);
     }
 
     /// A retransmission time-out expired.

@@ -7,16 +7,18 @@
 
 use super::effects::{Completed, Effects};
 use super::requester::Outgoing;
-use super::steering::Choice;
+use super::steering::{Choice, Steering};
 use super::{Peer, QueuePair};
 use crate::frame::{self, Acknowledgement, DataFields, PathFields};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
+use crate::path::{Loads, Reflected, Signals, Told};
 use crate::pauses::Standstill;
 use crate::send::awaited::Awaited;
 use crate::send::flight::Verdict;
 use crate::send::lists::Payload;
 use crate::send::queue::SendQueue;
+use crate::stats::QueuePairCounters;
 use crate::verbs::{
     ATOMIC_LEN, Completion, DropReason, EngineError, Local, PortId, PortSet, Psn, SendRequest,
     State, Status,
@@ -142,7 +144,9 @@ impl QueuePair {
         };
         let sender = self.requester.sender.as_ref();
         let in_flight = sender.map_or(0, |sender| sender.flight().in_flight());
-        let choice = peer.steering.choose(free, in_flight, outgoing.again, now);
+        let choice = peer
+            .steering
+            .choose(free, (in_flight, outgoing.probe), outgoing.again, now);
         let Some(choice) = choice else {
             pool.give(frame);
             return Departure::Nothing;
@@ -164,6 +168,7 @@ impl QueuePair {
                 self.counters.retransmits += u64::from(again);
                 let awaited = outgoing.asks_again.is_none();
                 let path = choice.path.path;
+                self.counters.tx_tags += u64::from(sign(&mut frame, peer, path, now));
                 peer.steering.left(path, frame.len(), awaited, now);
                 self.requester.left(&outgoing, &choice, now);
                 if let Some(sender) = &mut self.requester.sender {
@@ -214,6 +219,8 @@ impl QueuePair {
         if let Some(mpeh) = headers.mpeh {
             steering.one_way(mpeh.path, mpeh.tag);
         }
+        let told = (&mut peer.signals, &mut peer.loads);
+        hear(steering, told, headers, counters, now);
         let idle = sender.flight().is_idle() && answered;
         // A plain peer that has acknowledged nothing yet may name any packet: rdma_rxe does.
         let answers =
@@ -301,12 +308,11 @@ impl QueuePair {
 
     /// Completes the requests whose packets were all acknowledged.
     pub(super) fn complete(&mut self, unacknowledged: Psn, effects: &mut Effects, now: Time) {
+        while let Some((request, posted)) = self.requester.next_whole() {
+            self.succeed(&request, now.since(posted), effects);
+        }
         while let Some((request, posted)) = self.requester.queue.complete(unacknowledged) {
-            if !request.opcode.is_local() {
-                self.counters.tx_messages += 1;
-                effects.send_latencies.push(now.since(posted));
-            }
-            self.complete_send(&request, Status::Success, effects);
+            self.succeed(&request, now.since(posted), effects);
         }
         if self.requester.blocked && self.requester.queue.at_front() {
             self.requester.blocked = false;
@@ -316,6 +322,15 @@ impl QueuePair {
         {
             self.fail_send(status, effects);
         }
+    }
+
+    /// A send request succeeded, after this time.
+    fn succeed(&mut self, request: &SendRequest, took: Span, effects: &mut Effects) {
+        if !request.opcode.is_local() {
+            self.counters.tx_messages += 1;
+            effects.send_latencies.push(took);
+        }
+        self.complete_send(request, Status::Success, effects);
     }
 
     /// Completes a send request; a success only if that was asked for.
@@ -435,6 +450,57 @@ impl QueuePair {
     }
 }
 
+/// Takes what an acknowledgement says of the tags of own packets, for CSIG or INT.
+fn hear(
+    steering: &mut Steering,
+    (signals, loads): (&mut Option<Box<Signals>>, &mut Option<Box<Loads>>),
+    headers: &Headers,
+    counters: &mut QueuePairCounters,
+    now: Time,
+) {
+    let Some(extension) = &headers.extension else {
+        return;
+    };
+    if let (Some(signals), Some(reflection)) = (signals, &extension.reflection) {
+        match signals.reflected(reflection, now) {
+            Reflected::Value(read) => {
+                counters.rx_signals += 1;
+                steering.signalled(reflection.path, &read, now);
+            }
+            Reflected::Empty => counters.rx_unsigned += 1,
+            Reflected::Nonsense => counters.rx_bad_signals += 1,
+        }
+    }
+    if let (Some(loads), Some(utilisation)) = (loads, &extension.utilisation) {
+        match loads.told(utilisation, now) {
+            Told::Load(load) => {
+                counters.rx_signals += 1;
+                steering.loaded(utilisation.path, &load);
+            }
+            Told::Empty => counters.rx_unsigned += 1,
+            Told::Nonsense => counters.rx_bad_signals += 1,
+        }
+    }
+}
+
+/// Puts a tag that tells of the path on a packet that leaves on `path`, if it is to have one.
+/// Whether it has.
+#[inline]
+fn sign(frame: &mut Frame, peer: &mut Peer, path: u8, now: Time) -> bool {
+    if let Some(loads) = &mut peer.loads {
+        let tpid = loads.tag(path, now);
+        return tpid.is_some_and(|tpid| frame::put_telemetry(frame, tpid));
+    }
+    let Some(signals) = &mut peer.signals else {
+        return false;
+    };
+    let Some(tag) = signals.tag(path, now) else {
+        return false;
+    };
+    let terms = signals.terms();
+    frame::put_tag(frame, terms.tpids, terms.form, tag)
+}
+
 /// Writes a packet into `frame`.
 fn compose<M: RegionMemory>(
     frame: &mut Frame,
@@ -451,7 +517,7 @@ fn compose<M: RegionMemory>(
     let fields = DataFields {
         request: &segment.request,
         position: segment.position,
-        asks: (segment.offset, segment.asks),
+        names: (segment.offset, segment.names),
         destination_qpn: peer.qpn,
         psn: outgoing.psn,
         // The packet that uses the credit up asks for an answer, too.

@@ -6,7 +6,8 @@
 //!   peers       which peers have a route, how many of whom, and which make way
 //!   interfaces  names and devices of the ports;  link  their speeds, MTU and state
 //!   port        the port as applications see it;  gids  its table of GIDs
-//!   report      the state as operators see it, and its JSON
+//!   report      the state as operators see it, and its JSON;  signals  what the network said
+//!   schedulers  who spreads packets: this host, or switches
 //!   admin       the Unix socket of hostctl;  change  what it changes
 //!   telemetry   Prometheus metrics, health
 //! ```
@@ -21,4 +22,6 @@ pub mod port;
 pub mod questions;
 pub mod report;
 pub mod routes;
+pub mod schedulers;
+mod signals;
 pub mod telemetry;

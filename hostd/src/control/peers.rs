@@ -1,7 +1,7 @@
 //! The peers that the router knows: how many there may be, of whom, and which make way.
 
 use crate::limits;
-use crate::verbs::{PortId, Route};
+use crate::verbs::{Direction, PortId, Route};
 use common::netlink::NeighbourKey;
 use common::time::Time;
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 /// Whether an address can be reached, or why not.
 pub(super) type Reached = Result<(), String>;
 
-/// A peer.
+/// The way to a peer: of packets from any own address, or from one that goes another way.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     /// The user whose application asked for it first.
@@ -48,7 +48,7 @@ impl Room {
     /// one, packets do; `None` if there is.
     pub(super) fn refuses(
         self,
-        peers: &HashMap<IpAddr, Peer>,
+        peers: &HashMap<Direction, Peer>,
         user: Option<u32>,
     ) -> Option<String> {
         let all = peers.len();
@@ -64,10 +64,11 @@ impl Room {
 
 /// Forgets peers that are not among the `used` ones, which have a connection, unless somebody waits
 /// for them. The worker has forgotten the routes of both.
-pub(super) fn forget_unused(peers: &mut HashMap<IpAddr, Peer>, used: &HashSet<IpAddr>) {
-    peers.retain(|destination, peer| used.contains(destination) || !peer.waiting.is_empty());
-    for (destination, peer) in peers {
-        if !used.contains(destination) {
+pub(super) fn forget_unused(peers: &mut HashMap<Direction, Peer>, used: &HashSet<IpAddr>) {
+    let is_used = |direction: &Direction| used.contains(&direction.destination);
+    peers.retain(|direction, peer| is_used(direction) || !peer.waiting.is_empty());
+    for (direction, peer) in peers {
+        if !is_used(direction) {
             peer.told.clear();
         }
     }
@@ -101,10 +102,10 @@ mod tests {
         }
     }
 
-    fn known(users: &[Option<u32>]) -> HashMap<IpAddr, Peer> {
+    fn known(users: &[Option<u32>]) -> HashMap<Direction, Peer> {
         let numbered = (10..).zip(users);
         numbered
-            .map(|(number, user)| (address(number), peer(*user)))
+            .map(|(number, user)| (address(number).into(), peer(*user)))
             .collect()
     }
 
@@ -135,15 +136,15 @@ mod tests {
     fn peers_without_a_connection_make_way() {
         let mut peers = known(&[Some(1); 4]);
         let (waiting, mut answer) = oneshot::channel();
-        let wanted = peers.get_mut(&address(11)).expect("known");
+        let wanted = peers.get_mut(&address(11).into()).expect("known");
         wanted.waiting.push(waiting);
         let used = HashSet::from([address(12), address(99)]);
         forget_unused(&mut peers, &used);
-        let mut left: Vec<_> = peers.keys().copied().collect();
+        let mut left: Vec<_> = peers.keys().map(|it| it.destination).collect();
         left.sort_unstable();
         assert_eq!(left, [address(11), address(12)]);
-        assert!(peers[&address(11)].told.is_empty());
-        assert!(!peers[&address(12)].told.is_empty());
+        assert!(peers[&address(11).into()].told.is_empty());
+        assert!(!peers[&address(12).into()].told.is_empty());
         assert!(answer.try_recv().is_err(), "nobody answered it yet");
         assert_eq!(ROOM.refuses(&peers, Some(1)), None);
     }

@@ -3,11 +3,15 @@
 use super::gids::Gid;
 use super::interfaces::{Interfaces, ports};
 use super::port::Port;
+use super::schedulers;
+use super::signals;
 use crate::app::socket::Applications;
 use crate::edge::command::Report;
 use crate::stats::WindowStatistics;
-use crate::verbs::{Access, PRIORITIES, PortSet};
+use crate::verbs::{Access, PRIORITIES, PortSet, Service};
 use crate::worker::Published;
+use common::schedulers::SharedSchedulers;
+use common::sys::monotonic;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -24,6 +28,12 @@ pub enum Subject {
     Qps,
     /// Sub-paths of all queue pairs.
     Paths,
+    /// Congestion signals of sub-paths.
+    Csig,
+    /// Telemetry of sub-paths.
+    Int,
+    /// Who spreads packets: interfaces, or their peers.
+    Schedulers,
     /// Registered memory.
     Regions,
     /// Memory windows.
@@ -62,8 +72,11 @@ const QUEUE_PAIRS: &[(&str, &str)] = &[
     ("ports", "ports"),
     ("paths", "paths"),
     ("granularity", "by"),
+    ("service", "service"),
     ("in_flight", "in flight"),
     ("window", "window"),
+    ("congestion", "congestion"),
+    ("guided", "by signals"),
     ("rtt_us", "RTT µs"),
     ("tx_packets", "tx packets"),
     ("tx_bytes", "tx bytes"),
@@ -93,6 +106,9 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("standing", "standing"),
             ("weight", "weight"),
         ],
+        Subject::Csig => signals::COLUMNS,
+        Subject::Int => signals::TELEMETRY_COLUMNS,
+        Subject::Schedulers => schedulers::COLUMNS,
         Subject::Regions => &[("lkey", "lkey"), ("session", "session"), ("bytes", "bytes")],
         Subject::Windows => &[
             ("rkey", "rkey"),
@@ -144,6 +160,8 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("priority", "priority"),
             ("pfc_pausing", "PFC pausing"),
             ("pfc_resuming", "PFC resuming"),
+            ("pfc_sent_pausing", "sent pausing"),
+            ("pfc_sent_resuming", "sent resuming"),
             ("paused_us", "paused µs"),
         ],
         Subject::Config => &[("toml", "configuration")],
@@ -188,6 +206,8 @@ pub struct Sources {
     pub config: InForce,
     /// Whether the worker moves.
     pub alive: Arc<AtomicBool>,
+    /// What interfaces and their peers tell each other, if they are to.
+    pub schedulers: Option<SharedSchedulers>,
 }
 
 /// The name of the rows of [`Subject::Status`] that say what is wrong.
@@ -213,6 +233,12 @@ impl Sources {
             Subject::Status => self.status(report),
             Subject::Qps => queue_pairs(report, &self.interfaces),
             Subject::Paths => paths(report),
+            Subject::Csig => signals::rows(report, monotonic()),
+            Subject::Int => signals::telemetry_rows(report, monotonic()),
+            Subject::Schedulers => {
+                let rows = self.schedulers.iter().flat_map(|it| it.rows(monotonic()));
+                rows.map(|row| json!(row)).collect()
+            }
             Subject::Regions => regions(report),
             Subject::Windows => windows(report),
             Subject::Sessions => self.sessions(report),
@@ -345,6 +371,8 @@ impl Sources {
                     "priority": priority,
                     "pfc_pausing": counters.pfc_pausing[priority],
                     "pfc_resuming": counters.pfc_resuming[priority],
+                    "pfc_sent_pausing": counters.asked.pausing[priority],
+                    "pfc_sent_resuming": counters.asked.resuming[priority],
                     "paused_us": micros(Some(counters.paused[priority])),
                 })
             })
@@ -466,12 +494,17 @@ fn queue_pairs(report: &Report, interfaces: &Interfaces) -> Vec<Value> {
                 "reorder_span_max_us": micros(Some(counters.reorder_span_max)),
                 "loss_reports": counters.loss_reports,
             });
+            row["congestion"] = json!(standing.congestion);
+            row["guided"] = json!(standing.guided);
             row["changes"] = json!(counters.changes);
             row["changes_refused"] = json!(counters.changes_refused);
             row["path_probes"] = json!(counters.path_probes);
             row["traffic_block"] = json!(standing.traffic.block);
             row["traffic_pattern"] = json!(standing.traffic.pattern_label());
             row["traffic_priority"] = json!(standing.traffic.priority_label());
+            let service = standing.agreed.map_or(Service::Ordered, |it| it.service);
+            row["service"] = json!(service.label());
+            row["early_messages"] = json!(counters.early_messages);
             if let Some(agreed) = &standing.agreed {
                 row["granularity"] = json!(agreed.granularity.label());
                 row["reorder_packets"] = json!(agreed.reorder_packets);

@@ -145,6 +145,34 @@ impl Telemetry {
     }
 }
 
+/// Flow control of each port: what it asked of its switch.
+fn asked(ports: &[(&str, &PauseCounters)], families: &mut Families) {
+    let mut frames = families.counter(
+        "hostd_pfc_frames_sent_total",
+        "PFC frames sent that named a priority; one frame may name several.",
+    );
+    for (port, counters) in ports {
+        let kinds = [
+            ("pausing", &counters.asked.pausing),
+            ("resuming", &counters.asked.resuming),
+        ];
+        for (kind, by_priority) in kinds {
+            for (priority, &count) in by_priority.iter().enumerate() {
+                let priority = priority.to_string();
+                let labels = [("port", *port), ("priority", &priority), ("kind", kind)];
+                frames.add(&labels, count);
+            }
+        }
+    }
+    let mut ends = families.counter(
+        "hostd_pfc_given_up_total",
+        "Times that a port asked for pauses as long as it may, and its receive rings were still full.",
+    );
+    for (port, counters) in ports {
+        ends.add(&[("port", port)], counters.asked.given_up);
+    }
+}
+
 /// Flow control of each port: what was asked of it, and for how long it kept quiet (HT-45).
 fn pauses(ports: &[(&str, &PauseCounters)], families: &mut Families) {
     let mut frames = families.counter(
@@ -164,6 +192,7 @@ fn pauses(ports: &[(&str, &PauseCounters)], families: &mut Families) {
             }
         }
     }
+    asked(ports, families);
     let mut frames = families.counter(
         "hostd_pause_frames_received_total",
         "PAUSE frames received.",
@@ -414,8 +443,23 @@ fn changes(engine: &EngineStatistics, families: &mut Families) {
             "Probes of sub-paths that were put in force.",
             counters.path_probes,
         ),
+        (
+            "hostd_csig_tags_total",
+            "Packets sent with a tag for CSIG or INT.",
+            counters.tx_tags,
+        ),
     ] {
         families.counter(name, help).add(&[], value);
+    }
+    let reflections = [
+        ("value", counters.rx_signals),
+        ("none", counters.rx_unsigned),
+        ("bad", counters.rx_bad_signals),
+    ];
+    let help = "What peers said of the tags for CSIG or INT of packets to them.";
+    let mut family = families.counter("hostd_csig_reflections_total", help);
+    for (outcome, count) in reflections {
+        family.add(&[("tag", outcome)], count);
     }
 }
 
@@ -450,6 +494,12 @@ impl Source for Telemetry {
         let paused = interfaces.map(|(it, port)| (it.name.as_str(), &port.pauses));
         pauses(&paused.collect::<Vec<_>>(), &mut families);
         self.ports(&mut families);
+        if let Some(known) = &self.sources.schedulers {
+            let help = "Announcements of how packets are spread that made no sense.";
+            families
+                .counter("hostd_scheduling_announcements_bad_total", help)
+                .add(&[], known.bad());
+        }
         families
     }
 
@@ -474,6 +524,8 @@ mod tests {
             ..PauseCounters::default()
         };
         counters.pfc_pausing[3] = 5;
+        counters.asked.pausing[3] = 2;
+        counters.asked.given_up = 1;
         counters.pfc_resuming[3] = 4;
         counters.paused[3] = Span::from_millis(1_500);
         counters.malformed = [0, 0, 2, 0];
@@ -482,6 +534,8 @@ mod tests {
         let text = families.text();
         for line in [
             "hostd_pfc_frames_received_total{port=\"eth0\",priority=\"3\",kind=\"pausing\"} 5",
+            "hostd_pfc_frames_sent_total{port=\"eth0\",priority=\"3\",kind=\"pausing\"} 2",
+            "hostd_pfc_given_up_total{port=\"eth0\"} 1",
             "hostd_pfc_frames_received_total{port=\"eth0\",priority=\"3\",kind=\"resuming\"} 4",
             "hostd_pfc_frames_received_total{port=\"eth0\",priority=\"7\",kind=\"pausing\"} 0",
             "hostd_pause_frames_received_total{port=\"eth0\",kind=\"pausing\"} 7",

@@ -10,7 +10,8 @@ use super::statistics::EdgeStatistics;
 use crate::doorbell::Doorbell;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics, WindowStatistics};
 use crate::verbs::{
-    ChangeRefused, ChangeStanding, EngineError, MultipathChange, PortId, Route, Speeds, Traffic,
+    ChangeRefused, ChangeStanding, Direction, EngineError, MultipathChange, PortId, Route, Service,
+    Speeds, Traffic,
 };
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -58,8 +59,9 @@ pub enum Command<M = SharedMemory> {
     Close(SessionId, oneshot::Sender<()>),
     /// Something that a session asks for.
     Session(SessionId, SessionCommand<M>),
-    /// How packets to an address are sent, by port.
-    SetRoutes(IpAddr, Vec<(PortId, Route)>),
+    /// How packets of a direction are sent, by port. Without any, those of an own address go as
+    /// all others.
+    SetRoutes(Direction, Vec<(PortId, Route)>),
     /// The speeds of a port, when they have changed.
     SetSpeeds(PortId, Speeds),
     /// Whether the link of a port is up, when that has changed.
@@ -140,6 +142,8 @@ pub enum PathsCommand {
     Change(Box<MultipathChange>, Answer<ChangeAsked>),
     /// Tell what became of a change with this name.
     Standing(u16, Answer<ChangeStanding>),
+    /// Ask for this service in the connection to come.
+    Serve(Service, Answer<()>),
 }
 
 /// What became of an application's wish to change sub-paths.

@@ -59,9 +59,9 @@ impl<M: RegionMemory> Engine<M> {
             .check(State::Init)
             .and_then(|_| to_send.check(State::ReadyToReceive))
             .map_err(|_| NotReadied::OutOfRange)?;
-        let route = self.ports.route(peer);
+        let route = self.ports.route(peer, Some(local));
         let route = route.ok_or(NotReadied::Engine(EngineError::State))?;
-        let link = self.ports.mtu(peer).unwrap_or(route.mtu);
+        let link = self.ports.mtu(peer, Some(local)).unwrap_or(route.mtu);
         if peer.is_ipv4() != local.is_ipv4() {
             return Err(NotReadied::OtherFamily { peer, told: local });
         }

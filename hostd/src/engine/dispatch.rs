@@ -1,12 +1,13 @@
 //! Packets into the engine: each to its queue pair, to connection management or to flow control.
 
 use super::Engine;
-use crate::frame::{DataHeader, IncomingAnswer, ReceivedPacket};
+use crate::frame::{Carried, DataHeader, IncomingAnswer, ReceivedPacket, take_tag};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::pauses;
 use crate::verbs::{DropReason, Event, PortId, Psn};
 use common::time::Time;
+use common::wire::int::Telemetry;
 use common::wire::roce::{Change, Opcode, Operation};
 use common::xdp::frame::{Frame, FramePool};
 
@@ -17,14 +18,30 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Takes one Ethernet frame that came through `port`.
-    pub fn receive_through(&mut self, port: PortId, frame: Frame, pool: &mut FramePool, now: Time) {
+    pub fn receive_through(
+        &mut self,
+        port: PortId,
+        mut frame: Frame,
+        pool: &mut FramePool,
+        now: Time,
+    ) {
         self.statistics.rx_packets += 1;
         self.statistics.rx_bytes += frame.len() as u64;
         let statistics = &mut self.statistics.ports[port.index()];
         statistics.rx_packets += 1;
         statistics.rx_bytes += frame.len() as u64;
+        let tpids = self.config.tpids();
+        let carried = tpids.and_then(|tpids| take_tag(&mut frame, tpids));
         match ReceivedPacket::parse(frame.bytes(), M::HAS_BYTES, self.config.trimmed) {
-            Ok(packet) => self.dispatch(frame, &packet, port, pool, now),
+            Ok(mut packet) => {
+                let mut telemetry = None;
+                if let Some(Carried::Signal(form, tag)) = carried {
+                    packet.signal = Some((form, tag));
+                } else if let Some(Carried::Telemetry(told)) = carried {
+                    telemetry = told;
+                }
+                self.dispatch(frame, (&packet, telemetry.as_ref()), port, pool, now);
+            }
             Err(_) if pauses::is_control(frame.bytes()) => {
                 self.on_control_frame(frame, port, pool, now);
             }
@@ -58,7 +75,7 @@ impl<M: RegionMemory> Engine<M> {
     fn dispatch(
         &mut self,
         frame: Frame,
-        packet: &ReceivedPacket,
+        (packet, telemetry): (&ReceivedPacket, Option<&Telemetry>),
         port: PortId,
         pool: &mut FramePool,
         now: Time,
@@ -113,8 +130,7 @@ impl<M: RegionMemory> Engine<M> {
             }
             Some(operation) if operation.is_response() => {
                 let answer = IncomingAnswer::read(packet, frame.bytes());
-                let effects = &mut self.effects;
-                let taken = queue_pair.answered(&answer, &self.regions, effects, now);
+                let taken = queue_pair.answered(&answer, &self.regions, &mut self.effects, now);
                 if let Err(reason) = taken {
                     self.statistics.drops.add(reason);
                 }
@@ -122,6 +138,7 @@ impl<M: RegionMemory> Engine<M> {
             }
             Some(operation) => {
                 let header = DataHeader::new(packet, operation);
+                queue_pair.observe(header.path, telemetry, now);
                 let Some((queue_pair, mut delivery)) = self.delivery(qpn, pool, now) else {
                     return pool.give(frame);
                 };

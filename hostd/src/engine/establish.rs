@@ -10,7 +10,8 @@ use crate::cm::table::{Asked, Connection, Depth};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::verbs::{
-    Event, Multipath, PortId, PrivateData, ReadyToReceive, ReadyToSend, Transition,
+    Event, Multipath, MultipathConfig, PortId, PrivateData, ReadyToReceive, ReadyToSend, Service,
+    Transition,
 };
 use common::wire::cm::{
     Message, RELIABLE_CONNECTION, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Rep, Req, about, reject,
@@ -29,13 +30,16 @@ impl<M: RegionMemory> Engine<M> {
             return false;
         };
         let remote = connection.remote;
-        let Some(route) = self.ports.route(remote) else {
+        let Some(route) = self.ports.route(remote, connection.local) else {
             self.notify(Event::NeedRoute {
                 destination: remote,
             });
             return false;
         };
-        let link = self.ports.mtu(remote).unwrap_or(route.mtu);
+        let link = self
+            .ports
+            .mtu(remote, connection.local)
+            .unwrap_or(route.mtu);
         // What the peer said that it accepts is one of the sizes there are.
         let wanted = self.config.path_mtu;
         let wanted = connection
@@ -54,8 +58,10 @@ impl<M: RegionMemory> Engine<M> {
 
     fn compose_request(&mut self, number: u32, source: IpAddr, path_mtu: u16) {
         let cookie = Cookie::new(self.draw());
-        let offer = self.config.multipath.map(|config| Offer {
-            config: config.within_limits(),
+        let asked = self.connections.get(number).and_then(|it| it.qpn);
+        let config = self.offered_for(asked);
+        let offer = config.map(|config| Offer {
+            config,
             path_mtu,
             cookie,
         });
@@ -100,9 +106,20 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
+    /// What this side offers for a queue pair.
+    fn offered_for(&self, qpn: Option<u32>) -> Option<MultipathConfig> {
+        let queue_pair = qpn.and_then(|qpn| self.queue_pairs.get(qpn));
+        let service = queue_pair.map_or(Service::Ordered, |it| it.service);
+        self.config.multipath.map(|config| MultipathConfig {
+            service,
+            ..config.within_limits()
+        })
+    }
+
     /// Agrees on everything, readies the queue pair and composes REP.
     fn compose_reply(&mut self, number: u32, path_mtu: u16) {
-        let own = self.config.multipath;
+        let accepted = self.connections.get(number).and_then(|it| it.qpn);
+        let own = self.offered_for(accepted);
         let cookie = Cookie::new(self.draw());
         let Some(connection) = self.connections.get_mut(number) else {
             return;

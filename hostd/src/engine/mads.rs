@@ -382,7 +382,7 @@ impl<M: RegionMemory> Engine<M> {
     /// The longest path MTU of packets to and from `remote`, as far as is known.
     fn acceptable_mtu(&self, remote: IpAddr) -> u16 {
         let wanted = self.config.path_mtu;
-        let link = self.ports.mtu(remote);
+        let link = self.ports.mtu(remote, None);
         let fits = link.and_then(|mtu| path_mtu(mtu, wanted, remote.is_ipv6()));
         fits.unwrap_or(wanted)
     }
@@ -433,7 +433,7 @@ impl<M: RegionMemory> Engine<M> {
     /// is no way.
     fn write(&mut self, into: &mut Frame, pool: &FramePool, message: &Outgoing) -> Option<PortId> {
         let to = message.remote;
-        let (port, flow) = match (self.ports.message_route(to), message.way) {
+        let (port, flow) = match (self.ports.message_route(to, message.local), message.way) {
             (Some((port, route)), _) => {
                 let (from, class) = (message.local, self.config.control_class);
                 let from = from.unwrap_or(route.source);

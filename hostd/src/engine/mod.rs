@@ -398,7 +398,7 @@ impl<M: RegionMemory> Engine<M> {
         if let Transition::ReadyToReceive(attributes) = transition {
             let destination = attributes.destination;
             self.lead(qpn, destination);
-            if self.ports.route(destination).is_none() {
+            if self.ports.route(destination, None).is_none() {
                 self.notify(Event::NeedRoute { destination });
             }
         }

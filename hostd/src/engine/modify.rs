@@ -5,7 +5,7 @@ use crate::cm::negotiation::path_mtu;
 use crate::memory::RegionMemory;
 use crate::verbs::{
     Access, Attributes, AttributesRefused, ChangeRefused, ChangeStanding, EngineError,
-    MultipathChange, MultipathState, State, Traffic, Transition,
+    MultipathChange, MultipathState, Service, State, Traffic, Transition,
 };
 
 impl<M: RegionMemory> Engine<M> {
@@ -39,8 +39,8 @@ impl<M: RegionMemory> Engine<M> {
                 if let Some(local) = local.filter(|it| it.is_ipv4() != peer.is_ipv4()) {
                     return Err(AttributesRefused::OtherFamily { peer, local });
                 }
-                let routed = self.ports.route(attributes.destination).is_some();
-                let link = self.ports.mtu(attributes.destination);
+                let routed = self.ports.route(peer, local).is_some();
+                let link = self.ports.mtu(peer, local);
                 if let Some(link) = link.filter(|_| routed) {
                     let v6 = attributes.destination.is_ipv6();
                     let most = path_mtu(link, self.config.path_mtu, v6).unwrap_or(0);
@@ -92,6 +92,20 @@ impl<M: RegionMemory> Engine<M> {
             Err(_) => self.statistics.impossible_changes += 1,
         }
         asked
+    }
+
+    /// Chooses the delivery service that a queue pair in INIT is to ask its peer for (HT-39); the
+    /// stricter of both is agreed on. One that is set up by hand for a plain peer is ordered.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such queue pair. [`EngineError::State`]: it is not in
+    /// INIT, or has a connection.
+    pub fn choose_service(&mut self, qpn: u32, service: Service) -> Result<(), EngineError> {
+        self.free_queue_pair(qpn)?;
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            queue_pair.service = service;
+        }
+        Ok(())
     }
 
     /// An application tells of the traffic of a queue pair, at any time (HT-46).

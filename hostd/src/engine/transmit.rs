@@ -36,6 +36,9 @@ impl<M: RegionMemory> Engine<M> {
         }
         let before = out.len();
         let end = before + room;
+        if self.ports.asks() {
+            self.transmit_flow_control(pool, now, out);
+        }
         if now >= self.out_of_frames_until {
             self.resume_receivers(pool, now);
             // Without a port connections are not even looked at: the clock of a message begins
@@ -57,6 +60,23 @@ impl<M: RegionMemory> Engine<M> {
         self.statistics.tx_packets += sent as u64;
         self.statistics.tx_bytes += bytes;
         sent
+    }
+
+    /// Asks for pauses, or ends them (HT-45): a frame for each port at most.
+    fn transmit_flow_control(
+        &mut self,
+        pool: &mut FramePool,
+        now: Time,
+        out: &mut Vec<(PortId, Frame)>,
+    ) {
+        while let Some((port, bytes)) = self.ports.next_asked(now, &mut self.statistics.ports) {
+            // One that finds no frame is repeated.
+            let Some(frame) = pool.take_filled(&bytes) else {
+                return;
+            };
+            self.ports.take_room(port);
+            out.push((port, frame));
+        }
     }
 
     fn transmit_acknowledgements(

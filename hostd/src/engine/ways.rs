@@ -2,24 +2,30 @@
 
 use super::Engine;
 use crate::memory::RegionMemory;
-use crate::verbs::{EngineError, PortId, PortSet, Route};
+use crate::verbs::{Direction, EngineError, PortId, PortSet, Route};
 use common::units::Rate;
+use common::wire::Mac;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 impl<M: RegionMemory> Engine<M> {
-    /// Sets or replaces the route to `destination` through the first port, which is the only way
-    /// there: how packets to it are addressed.
+    /// Sets or replaces the route of a direction through the first port, which is the only way
+    /// there: how its packets are addressed.
     ///
     /// # Errors
     /// As [`Self::set_routes`].
-    pub fn set_route(&mut self, destination: IpAddr, route: Route) -> Result<(), EngineError> {
-        self.set_routes(destination, &[(PortId::FIRST, route)])
+    pub fn set_route(
+        &mut self,
+        direction: impl Into<Direction>,
+        route: Route,
+    ) -> Result<(), EngineError> {
+        self.set_routes(direction, &[(PortId::FIRST, route)])
     }
 
-    /// Sets or replaces the ways to `destination`: the ports that packets to it may leave through,
-    /// and how they are addressed there. When the table is full, routes that lead to no connection
-    /// make way.
+    /// Sets or replaces the ways of a direction: the ports that its packets may leave through, and
+    /// how they are addressed there. A direction with an own address has none if `routes` is empty:
+    /// its packets take the ways of all others. When the table is full, routes that lead to no
+    /// connection make way.
     ///
     /// # Errors
     /// [`EngineError::Argument`]: the addresses are of different families, or there is no such
@@ -27,13 +33,15 @@ impl<M: RegionMemory> Engine<M> {
     /// [`EngineError::TooMany`]: the table of routes is full.
     pub fn set_routes(
         &mut self,
-        destination: IpAddr,
+        direction: impl Into<Direction>,
         routes: &[(PortId, Route)],
     ) -> Result<(), EngineError> {
-        if self.ports.is_full_for(destination) {
+        let direction = direction.into();
+        let destination = direction.destination;
+        if self.ports.is_full_for(direction) {
             self.evict_routes();
         }
-        if !self.ports.set_routes(destination, routes)? {
+        if !self.ports.set_routes(direction, routes)? {
             // Whoever needs them has them.
             return Ok(());
         }
@@ -54,7 +62,7 @@ impl<M: RegionMemory> Engine<M> {
     /// The packets of a queue pair take the ways to its peer that there are.
     pub(super) fn lead(&mut self, qpn: u32, destination: IpAddr) {
         if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
-            let routes = self.ports.routes(destination);
+            let routes = self.ports.routes(destination, queue_pair.source);
             queue_pair.set_routes(routes, self.ports.working(), &self.config);
         }
     }
@@ -89,6 +97,22 @@ impl<M: RegionMemory> Engine<M> {
     /// The device of a port has room for so many packets.
     pub fn set_room(&mut self, port: PortId, packets: usize) {
         self.ports.set_room(port, packets);
+    }
+
+    /// Frames of flow control come from this Ethernet address of a port.
+    pub fn set_mac(&mut self, port: PortId, mac: Mac) {
+        self.ports.set_mac(port, mac);
+    }
+
+    /// Whether pauses are asked for: then [`Self::set_filled`] is called in each turn, after
+    /// packets were taken.
+    pub fn asks_for_pauses(&self) -> bool {
+        self.ports.asks()
+    }
+
+    /// In the fullest receive ring of a port packets wait in so many of so many places (HT-45).
+    pub fn set_filled(&mut self, port: PortId, filled: (usize, usize)) {
+        self.ports.set_filled(port, filled);
     }
 
     /// Forgets the routes that lead to no connection and no queue pair; returns the destinations of

@@ -5,6 +5,7 @@ use super::timestamp;
 use crate::limits;
 use crate::verbs::{ATOMIC_LEN, AtomicOperation, Psn, SendOpcode, SendRequest};
 use common::time::Time;
+use common::wire::csig::{Form, Tag};
 use common::wire::roce::{AtomicEth, Bth, DataFlags, Headers, Hint, Mpeh, Opcode, Operation, Reth};
 use std::ops::Range;
 
@@ -82,6 +83,8 @@ pub(crate) struct DataHeader {
     pub(crate) entropy: (u16, u32),
     /// A switch marked it.
     pub(crate) congested: bool,
+    /// Its CSIG tag.
+    pub(crate) signal: Option<(Form, Tag)>,
     solicited: bool,
     /// `None`: an operation that queue pairs do not do.
     operation: Option<(bool, Position)>,
@@ -127,6 +130,7 @@ impl DataHeader {
             probe: mpeh.has(DataFlags::PROBE),
             entropy: packet.entropy,
             congested: packet.congested,
+            signal: packet.signal,
             solicited: headers.bth.solicited,
             operation: data_operation(operation),
             target: headers
@@ -175,6 +179,11 @@ impl DataHeader {
             solicited: self.solicited,
             payload: frame.get(self.payload.clone())?,
         })
+    }
+
+    /// Where in its message the segment lies that the packet carries.
+    pub(crate) fn position(&self) -> Option<Position> {
+        self.operation.map(|(_, position)| position)
     }
 
     /// Bytes of payload.
@@ -249,8 +258,9 @@ pub(crate) struct DataFields<'a> {
     pub(crate) request: &'a SendRequest,
     /// Where in the message the segment lies.
     pub(crate) position: Position,
-    /// What a READ request asks for: where it begins in the message, and its bytes.
-    pub(crate) asks: (u32, u32),
+    /// What the packet names of the peer's memory, if it names some: where that begins in the
+    /// message, and its bytes.
+    pub(crate) names: (u32, u32),
     /// The peer's queue pair.
     pub(crate) destination_qpn: u32,
     pub(crate) psn: Psn,
@@ -292,22 +302,15 @@ impl DataFields<'_> {
         bth.solicited = request.solicited && request.opcode.takes_receive() && position.ends();
         let mut headers = Headers::new(bth);
         headers.mpeh = self.multipath.map(|path| path.header(now));
-        if request.opcode.address_at(position) {
+        if request.opcode.address_at(position) || request.opcode == SendOpcode::RdmaRead {
+            let (offset, len) = self.names;
             headers.reth = Some(Reth {
-                address: request.remote_addr,
+                address: request.remote_addr.wrapping_add(u64::from(offset)),
                 rkey: request.rkey,
-                len: request.len,
+                len,
             });
         }
         match request.opcode {
-            SendOpcode::RdmaRead => {
-                let (offset, len) = self.asks;
-                headers.reth = Some(Reth {
-                    address: request.remote_addr.wrapping_add(u64::from(offset)),
-                    rkey: request.rkey,
-                    len,
-                });
-            }
             SendOpcode::AtomicCmpAndSwp => {
                 headers.atomic = Some(atomic(request, request.swap, request.compare_add));
             }

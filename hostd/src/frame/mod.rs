@@ -4,6 +4,7 @@
 //!   data          data packets             parse     received frames, checked
 //!   acknowledge   acknowledgements         address   where packets go, and by which path
 //!   answer        answers to READs and atomic operations
+//!   tagging       tags of CSIG and INT, put on and taken off
 //! ```
 
 mod acknowledge;
@@ -11,6 +12,7 @@ mod address;
 mod answer;
 mod data;
 mod parse;
+mod tagging;
 
 pub(crate) use acknowledge::{
     AckFields, Acknowledgement, Refusal, Report, SPAN_WORDS, SackFields, Trigger,
@@ -22,6 +24,7 @@ pub(crate) use data::{
     DataFields, DataHeader, IncomingQuestion, IncomingSegment, PathFields, Position, Question,
 };
 pub(crate) use parse::ReceivedPacket;
+pub(crate) use tagging::{Carried, put_tag, put_telemetry, take_tag};
 
 use common::time::Time;
 use common::wire::roce::{CLOCK_MASK, CLOCK_SHIFT, Flow, Headers, frame};

@@ -1,6 +1,7 @@
 //! Received frames to what they say.
 
 use crate::verbs::DropReason;
+use common::wire::csig::{Form, Tag};
 use common::wire::ethernet::{self, ethertype};
 use common::wire::ip::{Ecn, protocol, v4, v6};
 use common::wire::roce::{Headers, Opcode, Operation, icrc};
@@ -22,6 +23,8 @@ pub(crate) struct ReceivedPacket {
     pub(crate) trimmed: bool,
     /// Where in the frame the payload is.
     pub(crate) payload: Range<usize>,
+    /// The CSIG tag that was taken off it.
+    pub(crate) signal: Option<(Form, Tag)>,
 }
 
 impl ReceivedPacket {
@@ -81,6 +84,7 @@ impl ReceivedPacket {
             trimmed: !whole,
             headers,
             payload,
+            signal: None,
         })
     }
 }

@@ -1,13 +1,18 @@
 //! The queues of one interface, all of which the worker owns.
 
 use common::time::Time;
+use common::wire::Mac;
+use common::wire::ethernet::{ethertype, field};
 use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
 
-/// Where the UDP source port stands behind an Ethernet header of 14 bytes, by the version of IP
-/// (IPv4 without options, IPv6 without extension headers: what the engine builds).
-const UDP_SOURCE_V4: usize = 14 + 20;
-const UDP_SOURCE_V6: usize = 14 + 40;
+/// Where the UDP source port stands in an IP packet, by the version of IP (IPv4 without options,
+/// IPv6 without extension headers: what the engine builds).
+const UDP_SOURCE_V4: usize = 20;
+const UDP_SOURCE_V6: usize = 40;
+
+/// Bytes between the addresses and the EtherType of a frame: none, or a CSIG tag.
+const TAGS: [usize; 3] = [0, 4, 8];
 
 /// The queues of an interface.
 #[derive(Debug)]
@@ -15,6 +20,8 @@ pub struct NetPort<Q> {
     queues: Vec<Queue<Q>>,
     /// The queue to receive from first: each in turn.
     first: usize,
+    /// Its Ethernet address.
+    mac: Mac,
 }
 
 #[derive(Debug)]
@@ -34,7 +41,28 @@ impl<Q: QueueIo> NetPort<Q> {
         Self {
             queues: queues.into_iter().map(queue).collect(),
             first: 0,
+            mac: Mac::default(),
         }
+    }
+
+    /// The same, with this Ethernet address.
+    #[must_use]
+    pub fn with_mac(mut self, mac: Mac) -> Self {
+        self.mac = mac;
+        self
+    }
+
+    /// Its Ethernet address.
+    pub fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// How full the fullest of its receive rings is: places taken, and places.
+    pub fn filled(&mut self) -> (usize, usize) {
+        let filled = self.queues.iter_mut().map(|queue| queue.io.filled());
+        let fuller =
+            |a: (usize, usize), b: (usize, usize)| if b.0 * a.1 > a.0 * b.1 { b } else { a };
+        filled.reduce(fuller).unwrap_or((0, 1))
     }
 
     /// Its queues.
@@ -118,10 +146,17 @@ impl<Q: QueueIo> NetPort<Q> {
 
 /// What tells the sub-paths of a connection apart: the UDP source port (HT-12).
 fn entropy(packet: &[u8]) -> usize {
-    let place = match packet.get(14).map(|byte| byte >> 4) {
-        Some(4) => UDP_SOURCE_V4,
-        Some(6) => UDP_SOURCE_V6,
-        _ => return 0,
+    let place = |tag: usize| {
+        let start = field::ETHERTYPE + tag;
+        let kind = packet.get(start..start + 2)?;
+        match u16::from_be_bytes([kind[0], kind[1]]) {
+            ethertype::IPV4 => Some(start + 2 + UDP_SOURCE_V4),
+            ethertype::IPV6 => Some(start + 2 + UDP_SOURCE_V6),
+            _ => None,
+        }
+    };
+    let Some(place) = TAGS.into_iter().find_map(place) else {
+        return 0;
     };
     match packet.get(place..place + 2) {
         Some(&[high, low]) => usize::from(u16::from_be_bytes([high, low])),
@@ -132,6 +167,7 @@ fn entropy(packet: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::wire::ethernet::HEADER_LEN;
     use common::xdp::frame::Region;
 
     #[derive(Default)]
@@ -173,13 +209,16 @@ mod tests {
         let mut port = NetPort::new(sinks);
         for version in [0x45_u8, 0x60] {
             for source in 0..8_u16 {
-                let mut packet = [2_u8; 64];
-                packet[14] = version;
-                let place = if version == 0x45 {
-                    UDP_SOURCE_V4
+                let mut packet = [2_u8; 80];
+                // Some have a CSIG tag.
+                let tag = TAGS[usize::from(source / 4)];
+                let (kind, place) = if version == 0x45 {
+                    (ethertype::IPV4, UDP_SOURCE_V4)
                 } else {
-                    UDP_SOURCE_V6
+                    (ethertype::IPV6, UDP_SOURCE_V6)
                 };
+                packet[12 + tag..14 + tag].copy_from_slice(&kind.to_be_bytes());
+                let place = HEADER_LEN + tag + place;
                 packet[place..place + 2].copy_from_slice(&source.to_be_bytes());
                 let frame = pool.take_filled(&packet).expect("a frame");
                 port.add(frame);

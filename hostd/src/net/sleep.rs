@@ -81,18 +81,8 @@ impl Sleeper {
     /// # Errors
     /// The kernel lacks memory.
     pub fn sleep(&mut self, deadline: Time) -> io::Result<()> {
-        loop {
-            self.set_alarm(deadline)?;
-            let alarm = self.alarm;
-            self.wait(None)?;
-            let mut events = self.events.iter();
-            let early = events.next().is_some_and(|event| event.token() == TIMER)
-                && events.next().is_none()
-                && alarm < deadline;
-            if !early {
-                return Ok(());
-            }
-        }
+        self.set_alarm(deadline)?;
+        self.wait(None)
     }
 
     /// Sees what has happened, without sleep.
@@ -128,13 +118,14 @@ impl Sleeper {
         sessions.filter_map(|event| doorbell::session_of(event.token()))
     }
 
-    /// Sets the timer, unless it goes off before: deadlines mostly move away, and setting it costs
-    /// a system call for each sleep, a timer that went off too early one for each that does.
     fn set_alarm(&mut self, deadline: Time) -> io::Result<()> {
-        if self.alarm <= deadline {
+        if deadline == self.alarm {
             return Ok(());
         }
         self.alarm = deadline;
+        if deadline == Time::NEVER {
+            return self.timer.unset().map_err(io::Error::from);
+        }
         // A time of zero would disarm the timer.
         let span = Duration::from_nanos(deadline.nanos().max(1));
         let at = Expiration::OneShot(TimeSpec::from_duration(span));

@@ -9,31 +9,40 @@
 //!   life      paths that come and go while packets are under way
 //!   rtt       round-trip times (RFC 6298)
 //!   deal      which port each entropy value belongs to
+//!   signals   congestion signals that come back
+//!   reroute   when a flow leaves a congested path
 //! ```
 
 mod deal;
 mod entropy;
 mod health;
 mod life;
+mod reroute;
 mod rtt;
 mod select;
 mod shuffle;
+mod signals;
 mod spray;
+mod telemetry;
 
-pub(crate) use entropy::Entropy;
+pub(crate) use entropy::{Entropy, mix};
 pub(crate) use health::LostPacket;
 pub(crate) use rtt::RttEstimator;
 pub(crate) use select::{Blocks, Choice, Selector};
+pub(crate) use signals::{Reflected, Signals};
+pub(crate) use telemetry::{Loads, Told};
 
 use crate::limits;
 use crate::stats::PathStatistics;
 use crate::verbs::{
     Feedback, Granularity, MultipathConfig, PathStanding, PortId, PortSet, Psn, Spraying,
 };
+use common::csig::SIGNALS;
 use common::time::{Span, Time};
 use common::units::Rate;
 use deal::Deal;
 use health::Health;
+use reroute::Reroute;
 
 /// One sub-path.
 #[derive(Clone, Debug)]
@@ -81,6 +90,8 @@ pub(crate) struct PathSet {
     ports: PortSet,
     /// Number of the last flowlet, if flows or packets take paths now.
     flowlet: u16,
+    /// Of the path that a flow has.
+    reroute: Reroute,
 }
 
 /// What selectors are made of.
@@ -124,12 +135,13 @@ impl Plan {
 
 impl PathSet {
     /// The paths that were agreed on; one for plain RoCEv2. `identity` is the same for the life of
-    /// the queue pair.
+    /// the queue pair. A flow leaves a congested path after `reroute_after` round trips at the
+    /// earliest; zero: never.
     pub(crate) fn new(
         agreed: Option<&MultipathConfig>,
         spraying: Spraying,
         identity: u64,
-        avoidance: Span,
+        (avoidance, reroute_after): (Span, u16),
         seed: u64,
     ) -> Self {
         let count = agreed.map_or(1, |agreed| {
@@ -168,6 +180,7 @@ impl PathSet {
             deal: Deal::One(PortId::FIRST),
             ports: PortSet::NONE.with(PortId::FIRST),
             flowlet: 0,
+            reroute: Reroute::new(reroute_after),
         }
     }
 
@@ -198,14 +211,15 @@ impl PathSet {
     /// The path of the next packet; not the entropy value `other_than`, with which its last copy
     /// was lost, as long as there is a choice (HT-42).
     pub(crate) fn select(&mut self, other_than: Option<u8>, free: PortSet, now: Time) -> Choice {
-        self.select_among(other_than, free, now, |_| true)
+        self.select_among(other_than, (free, false), now, |_| true)
     }
 
-    /// The same, among the paths that are `open`, if they have one value each and one is open.
+    /// The same, among the paths that are `open`, if they have one value each and one is open;
+    /// `idle`: nothing is in flight.
     pub(crate) fn select_among(
         &mut self,
         other_than: Option<u8>,
-        free: PortSet,
+        (free, idle): (PortSet, bool),
         now: Time,
         open: impl Fn(u8) -> bool,
     ) -> Choice {
@@ -221,6 +235,7 @@ impl PathSet {
                 .count(),
             "avoided paths"
         );
+        let congested = self.selector.flow().filter(|_| self.leaves(idle, now));
         let paths = &self.paths;
         let all = self.avoided > 0
             && paths
@@ -233,10 +248,13 @@ impl PathSet {
                 let path = &paths[usize::from(id)];
                 path.carries
                     && (all || !path.health.is_avoided())
-                    && (Some(id) != other_than || paths.len() == 1)
+                    && (![other_than, congested].contains(&Some(id)) || paths.len() == 1)
             },
             through,
         );
+        if choice.switched && self.selector.flow().is_some() {
+            self.reroute.took(now);
+        }
         if matches!(self.selector, Selector::Spray(..)) && !open(choice.path) {
             let ids = (0..=u8::MAX).take(self.paths.len());
             let after = ids.clone().skip(usize::from(choice.path) + 1);
@@ -254,6 +272,29 @@ impl PathSet {
         choice.fresh = !std::mem::replace(&mut path.probed, true);
         choice.switched |= std::mem::take(&mut path.entered);
         choice
+    }
+
+    /// Whether the flow leaves its path now, because that is congested.
+    fn leaves(&self, idle: bool, now: Time) -> bool {
+        let round_trip = self.selector.flow().and_then(|path| self.round_trip(path));
+        self.paths.len() > 1 && self.reroute.is_due(round_trip, idle, now)
+    }
+
+    /// The smoothed round-trip time of a path, once measured.
+    fn round_trip(&self, path: u8) -> Option<Span> {
+        self.paths.get(usize::from(path))?.health.rtt.smoothed()
+    }
+
+    /// The peer tells that so many queue pairs share its link; zero: it is no crowd any more.
+    pub(crate) fn crowd(&mut self, count: u32) {
+        self.reroute.crowd(count);
+    }
+
+    /// The last congestion signal of `path` was of the peer's link, or of another one.
+    pub(crate) fn located(&mut self, path: u8, at_last_hop: bool) {
+        if self.selector.flow() == Some(path) {
+            self.reroute.located(at_last_hop);
+        }
     }
 
     /// The ports among those that are `free` that the next packet is to leave through: none that is
@@ -289,7 +330,8 @@ impl PathSet {
             let path = self.paths.get(usize::from(path));
             path.is_some_and(|path| path.carries && !path.health.is_avoided())
         };
-        if let Some(path) = self.selector.current(now).filter(|path| usable(*path)) {
+        let current = self.selector.current(now).filter(|path| usable(*path));
+        if let Some(path) = current.filter(|_| !self.leaves(false, now)) {
             let port = PortSet::NONE.with(self.deal.port(path));
             return if port.meets(healthy) { port } else { healthy };
         }
@@ -325,8 +367,9 @@ impl PathSet {
         if before || self.deal.is_several() {
             // Values lead other ways now.
             self.set_entries();
+        } else {
+            self.note_ports();
         }
-        self.note_ports();
     }
 
     /// Notes the ports of the values in use.
@@ -363,6 +406,11 @@ impl PathSet {
             (&mut self.selector, path)
         {
             spray.on_feedback(feedback.entropy, feedback.fate);
+        }
+        if self.selector.flow() == Some(feedback.path)
+            && let Some(round_trip) = self.round_trip(feedback.path)
+        {
+            self.reroute.on_feedback(feedback, round_trip, now);
         }
     }
 
@@ -460,6 +508,9 @@ impl PathSet {
                 avoided: path.health.is_avoided(),
                 standing: path.standing,
                 weight: path.weight,
+                signals: [None; SIGNALS],
+                stripped: false,
+                load: None,
             })
             .collect()
     }

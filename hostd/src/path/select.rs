@@ -73,6 +73,14 @@ impl Selector {
         }
     }
 
+    /// The path of the flow, if it is one.
+    pub(super) fn flow(&self) -> Option<u8> {
+        match self {
+            Self::Single(shuffle) => shuffle.current(),
+            Self::Spray(..) | Self::Flowlet(_) => None,
+        }
+    }
+
     /// The path that packets keep to if they can: that of the flow, or of the present flowlet.
     pub(super) fn current(&self, now: Time) -> Option<u8> {
         match self {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::verbs::PacketFate;
 use std::collections::BTreeSet;
 
 const FREE: PortSet = PortSet::NONE.with(PortId::FIRST);
@@ -17,7 +18,7 @@ fn set(granularity: Granularity, paths: u16) -> PathSet {
         Some(&agreed),
         Spraying::Oblivious,
         42,
-        Span::from_millis(1),
+        (Span::from_millis(1), 10),
         7,
     )
 }
@@ -56,6 +57,44 @@ fn a_flow_stays_on_its_path() {
     }
     let moved = paths.select(Some(first.path), FREE, at(200_000));
     assert!(moved.switched && moved.path != first.path);
+}
+
+/// HT-34: a flow leaves a path of whose packets half are marked, and says so by S; not the only
+/// one, nor one of which the last hop is congested.
+#[test]
+fn a_flow_leaves_a_congested_path() {
+    let marked = |path, now| Feedback {
+        path,
+        entropy: path,
+        sent: now,
+        round_trip: Some(Span::from_micros(10)),
+        delay: None,
+        fate: PacketFate::Delivered {
+            newest_copy: true,
+            marked: true,
+        },
+    };
+    // Changes of path within 300 µs, when half of all packets come back with a mark.
+    let changes = |paths: u16, before: &dyn Fn(&mut PathSet, u8)| {
+        let mut paths = set(Granularity::Flow, paths);
+        let first = paths.select(None, FREE, at(0)).path;
+        before(&mut paths, first);
+        let moved = (1..300).filter(|&micros| {
+            let choice = paths.select(None, FREE, at(micros));
+            paths.measured(choice.path, Span::from_micros(10));
+            if micros % 2 == 0 || choice.path != first {
+                paths.on_feedback(&marked(choice.path, at(micros)), at(micros));
+            }
+            choice.switched
+        });
+        moved.collect::<Vec<_>>()
+    };
+    let moved = changes(4, &|_, _| ());
+    let apart = moved.windows(2).all(|pair| pair[1] - pair[0] >= 100);
+    assert!(moved.len() == 2 && apart, "{moved:?}");
+    assert!(changes(1, &|_, _| ()).is_empty());
+    assert!(changes(4, &|paths, _| paths.crowd(20)).is_empty());
+    assert!(changes(4, &|paths, first| paths.located(first, true)).is_empty());
 }
 
 /// HT-31, HT-11: a pause ends a flowlet; its first packet has F, and S if the path is another.
@@ -145,7 +184,7 @@ fn a_retransmission_goes_elsewhere() {
     assert!((0..600).all(|_| paths.select(Some(1), FREE, at(0)).entropy != 1));
     let mut flow = set(Granularity::Flow, 2);
     assert!((0..20).all(|_| flow.select(Some(1), FREE, at(0)).path == 0));
-    let mut alone = PathSet::new(None, Spraying::Oblivious, 1, Span::ZERO, 1);
+    let mut alone = PathSet::new(None, Spraying::Oblivious, 1, (Span::ZERO, 10), 1);
     assert_eq!(alone.select(Some(0), FREE, at(0)).path, 0);
 }
 

@@ -1,11 +1,12 @@
-//! Pauses that the switch asks for (HT-45), and what is counted of them. Their state is in
-//! [`PfcReceiver`], and [`FlowControl`] says which are obeyed.
+//! Pauses that the switch asks for (HT-45), and what is counted of them; `asking` has those that
+//! it is asked for. Their state is in [`PfcReceiver`], and [`FlowControl`] says which are obeyed.
 //!
 //! Packets of a paused priority are not composed: they stay with their queue pair, and nothing is
 //! lost. Frames that the device has already cannot be called back; they leave as the device sees
 //! fit, in the ring of its queue. (A device that obeys these frames itself does not pass them on,
 //! and none are seen here.)
 
+mod asking;
 mod standstill;
 
 use crate::verbs::{FlowControl, PRIORITIES};
@@ -14,6 +15,8 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::pause::Control;
 
+pub use asking::Asked;
+pub(crate) use asking::Asking;
 pub use common::flow_control::{Malformed, is_control};
 pub(crate) use standstill::Standstill;
 
@@ -35,6 +38,8 @@ pub struct PauseCounters {
     /// How long each priority was paused, as of the last [`Pauses::settle`]: the union of its
     /// pauses.
     pub paused: [Span; PRIORITIES],
+    /// What was asked of the switch.
+    pub asked: Asked,
 }
 
 impl PauseCounters {
@@ -62,7 +67,10 @@ impl PauseCounters {
             self.pfc_pausing[priority] += other.pfc_pausing[priority];
             self.pfc_resuming[priority] += other.pfc_resuming[priority];
             self.paused[priority] = self.paused[priority] + other.paused[priority];
+            self.asked.pausing[priority] += other.asked.pausing[priority];
+            self.asked.resuming[priority] += other.asked.resuming[priority];
         }
+        self.asked.given_up += other.asked.given_up;
         for (to, more) in self.malformed.iter_mut().zip(other.malformed) {
             *to += more;
         }
@@ -105,6 +113,15 @@ impl Pauses {
             speed: rules.speed,
             paused: 0,
             expiry: Time::NEVER,
+        }
+    }
+
+    /// The speed at which quanta are counted; that of the slowest link if it is not known.
+    pub(crate) fn speed(&self) -> Rate {
+        if self.speed == Rate::default() {
+            flow_control::SLOWEST
+        } else {
+            self.speed
         }
     }
 

@@ -41,11 +41,6 @@ impl Standstill {
         }
         self.looked = now;
     }
-
-    /// What the pauses of one port add up to.
-    pub(crate) fn of_one(&mut self, port: PortId, total: Span) {
-        self.totals[PortSet::NONE.with(port).place()] = total;
-    }
 }
 
 #[cfg(test)]
@@ -71,7 +66,7 @@ mod tests {
         still.go_on([Some(at(200)), Some(at(300))].into_iter(), at(400));
         assert_eq!(still.of(both), Span::from_micros(50));
         assert_eq!(still.of(PortSet::NONE), Span::ZERO);
-        still.of_one(one, Span::from_micros(100));
         assert_eq!(still.of(PortSet::NONE.with(one)), Span::from_micros(100));
+        assert_eq!(still.of(PortSet::NONE.with(other)), Span::from_micros(150));
     }
 }

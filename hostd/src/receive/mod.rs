@@ -6,7 +6,9 @@
 //!   order      [9] packets that wait for their turn  respond  [10] segments into messages
 //!   report     [11] acknowledgements: what, and when  notify  [11] congestion: when it is told
 //!   answer     [10] READs and atomic operations     posted   [10] receives that wait
-//!   shared     [10] receives of several queue pairs
+//!   shared     [10] receives of several queue pairs reflect [11] what CSIG tags said
+//!   whole      [9] messages that are whole before their turn
+//!   telemetry  [11] how much of the worst link is used
 //!
 //!          expected                              expected + capacity
 //!   ──────────┼──────────────────────────────────────────┼──────────▶ PSN
@@ -16,17 +18,21 @@
 //! With multipath, early packets wait as frames until the gap before them closes. So each payload
 //! is copied once, in order, to where it belongs. A packet that finds no receive posted waits at
 //! the head of the ring, and so do those behind it. A plain peer sends everything after a gap
-//! again, so its early packets are not kept.
+//! again, so its early packets are not kept. A service without an order gives early messages out as
+//! they become whole (HT-39): their places in the ring say so until their turn has passed.
 
 pub(crate) mod answer;
 pub(crate) mod notify;
 mod order;
 mod place;
 pub(crate) mod posted;
+mod reflect;
 pub(crate) mod report;
 pub(crate) mod respond;
 mod sequence;
 pub(crate) mod shared;
+mod telemetry;
+mod whole;
 
 pub(crate) use order::{FrameBudget, Held};
 pub(crate) use sequence::Arrival;
@@ -39,6 +45,8 @@ use notify::Notifier;
 use order::ReorderRing;
 use report::Reports;
 use sequence::Sequence;
+use std::ops::RangeInclusive;
+use whole::Boundaries;
 
 /// Doublings of the time between reports of one gap: with the usual tolerance of 2 ms it grows to 4
 /// s.
@@ -67,6 +75,8 @@ pub(crate) struct Receiver {
     pub(crate) notifier: Notifier,
     /// Payload bytes of a full packet.
     mtu: u16,
+    /// Where early messages begin and end, if they are given out before their turn.
+    boundaries: Option<Box<Boundaries>>,
 }
 
 impl Receiver {
@@ -92,7 +102,14 @@ impl Receiver {
             reports,
             notifier,
             mtu,
+            boundaries: None,
         }
+    }
+
+    /// The same, which gives messages out as they become whole (HT-39).
+    pub(crate) fn without_order(mut self) -> Self {
+        self.boundaries = Some(Box::default());
+        self
     }
 
     /// Packets and time by which one may be late from now on.
@@ -107,7 +124,7 @@ impl Receiver {
 
     /// Packets in the ring.
     pub(crate) fn waiting(&self) -> u32 {
-        self.sequence.count()
+        self.ring.waiting()
     }
 
     /// Whether a packet is missing, as far as this side can tell.
@@ -160,6 +177,37 @@ impl Receiver {
     /// Keeps a packet that is `ahead` of the expected one.
     pub(crate) fn hold(&mut self, ahead: u32, frame: Frame, header: DataHeader, now: Time) {
         self.sparse |= header.packets(self.mtu) > 1;
+        if let (Some(boundaries), Some(position)) = (&mut self.boundaries, header.position()) {
+            boundaries.hold(ahead, position);
+        }
+        self.lay(ahead, frame, header, now);
+        self.came_early(ahead, now);
+    }
+
+    /// A packet that came is `ahead` of the expected one.
+    fn came_early(&mut self, ahead: u32, now: Time) {
+        self.sequence.hold(ahead);
+        self.repeats = 0;
+        if ahead > 0 && self.gap_since.is_none() && !self.sequence.head_waits() {
+            self.gap_since = Some(now);
+        }
+    }
+
+    /// The message that is whole with a packet that came `ahead` of the expected one: how far its
+    /// packets are ahead. `None` if it is not, or has to wait for its turn in any case.
+    #[inline]
+    pub(crate) fn whole_with(
+        &self,
+        ahead: u32,
+        header: &DataHeader,
+    ) -> Option<RangeInclusive<u32>> {
+        let boundaries = self.boundaries.as_ref()?;
+        boundaries.message_with(ahead, header.position()?, self.sequence.waiting())
+    }
+
+    /// Puts a packet into its place in the ring, as if it had not come yet: [`Self::give_out`] or
+    /// [`Self::lift`] follows.
+    pub(crate) fn lay(&mut self, ahead: u32, frame: Frame, header: DataHeader, now: Time) {
         let psn = self.sequence.expected().plus(ahead);
         let held = Held {
             frame,
@@ -167,11 +215,33 @@ impl Receiver {
             arrived: now,
         };
         self.ring.put(psn, held);
-        self.sequence.hold(ahead);
-        self.repeats = 0;
-        if ahead > 0 && self.gap_since.is_none() && !self.sequence.head_waits() {
-            self.gap_since = Some(now);
+    }
+
+    /// Takes a packet that was put there out again.
+    pub(crate) fn lift(&mut self, ahead: u32) -> Option<Held> {
+        self.ring.take(self.sequence.expected().plus(ahead))
+    }
+
+    /// The packet in the ring that is `ahead` of the expected one.
+    pub(crate) fn early(&self, ahead: u32) -> Option<&Held> {
+        self.ring.get(self.sequence.expected().plus(ahead))
+    }
+
+    /// Takes the packet `ahead` of the expected one out before its turn, for good.
+    pub(crate) fn give_out(&mut self, ahead: u32) -> Option<Held> {
+        let held = self.ring.give_out(self.sequence.expected().plus(ahead))?;
+        if !self.sequence.waiting().get(ahead) {
+            self.came_early(ahead, held.arrived);
         }
+        if let Some(boundaries) = &mut self.boundaries {
+            boundaries.clear(ahead);
+        }
+        Some(held)
+    }
+
+    /// The last packet of a message was given out.
+    pub(crate) fn gave_out(&mut self) {
+        self.msn = (self.msn + 1) & 0x00ff_ffff;
     }
 
     /// Takes the expected packet out of the ring, if it is there.
@@ -191,9 +261,13 @@ impl Receiver {
     /// A packet that waits with one of the `numbers` sequence numbers that the expected packet
     /// takes: there can be none in good order.
     pub(crate) fn take_inside(&mut self, numbers: u32) -> Option<Frame> {
-        let ahead = self.sequence.take_below(numbers)?;
-        let psn = self.sequence.expected().plus(ahead);
-        Some(self.ring.take(psn)?.frame)
+        loop {
+            let ahead = self.sequence.take_below(numbers)?;
+            let psn = self.sequence.expected().plus(ahead);
+            if !self.ring.pass(psn) {
+                return Some(self.ring.take(psn)?.frame);
+            }
+        }
     }
 
     /// The expected packet was delivered; it took `numbers` sequence numbers. Returns how long the
@@ -205,7 +279,7 @@ impl Receiver {
         now: Time,
     ) -> Option<Span> {
         self.sparse |= numbers > 1;
-        self.sequence.advance(numbers);
+        self.advance(numbers);
         self.msn = (self.msn + u32::from(ends_message)) & 0x00ff_ffff;
         self.starved = false;
         if !self.sequence.head_waits() {
@@ -219,11 +293,26 @@ impl Receiver {
         None
     }
 
+    /// The next expected packet is `numbers` further, or the one behind those from there on that
+    /// were given out.
+    fn advance(&mut self, numbers: u32) {
+        self.sequence.advance(numbers);
+        let Some(boundaries) = &mut self.boundaries else {
+            return;
+        };
+        boundaries.advance(numbers);
+        while self.sequence.head_waits() && self.ring.pass(self.sequence.expected()) {
+            self.sequence.take_head();
+            self.sequence.advance(1);
+            boundaries.advance(1);
+        }
+    }
+
     /// When the first packet behind the gap came.
     fn oldest_waiting(&self) -> Option<Time> {
         let ahead = self.sequence.waiting().lowest()?;
         let psn = self.sequence.expected().plus(ahead);
-        Some(self.ring.get(psn)?.arrived)
+        self.ring.arrived(psn)
     }
 
     /// Since when a packet is missing, as far as those tell that wait behind it.
@@ -290,6 +379,9 @@ impl Receiver {
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.sequence.clear();
         self.gap_since = None;
+        if let Some(boundaries) = &mut self.boundaries {
+            boundaries.forget();
+        }
         self.ring.drain()
     }
 }

@@ -81,9 +81,25 @@ pub(crate) struct Held {
     pub(super) arrived: Time,
 }
 
+/// What a place of the ring has.
+#[derive(Debug, Default)]
+enum Slot {
+    /// No packet.
+    #[default]
+    Empty,
+    /// One that waits.
+    Waiting(Held),
+    /// One that was given out before its turn, and when it came.
+    Given(Time),
+}
+
 /// See the module. Place of packet n is n modulo the ring's length.
 #[derive(Debug)]
-pub(super) struct ReorderRing(Box<[Option<Held>]>);
+pub(super) struct ReorderRing {
+    slots: Box<[Slot]>,
+    /// Packets that wait.
+    waiting: u32,
+}
 
 impl ReorderRing {
     /// An empty ring; without any place for a peer whose early packets are not kept.
@@ -94,8 +110,16 @@ impl ReorderRing {
             0
         };
         let mut ring = Vec::with_capacity(places);
-        ring.resize_with(places, || None);
-        Self(ring.into_boxed_slice())
+        ring.resize_with(places, Slot::default);
+        Self {
+            slots: ring.into_boxed_slice(),
+            waiting: 0,
+        }
+    }
+
+    /// Packets that wait.
+    pub(super) fn waiting(&self) -> u32 {
+        self.waiting
     }
 
     fn index(psn: Psn) -> usize {
@@ -104,25 +128,66 @@ impl ReorderRing {
 
     /// Keeps packet `psn`.
     pub(super) fn put(&mut self, psn: Psn, held: Held) {
-        let place = &mut self.0[Self::index(psn)];
-        debug_assert!(place.is_none(), "place of {psn:?} is taken");
-        *place = Some(held);
+        let place = &mut self.slots[Self::index(psn)];
+        debug_assert!(matches!(place, Slot::Empty), "place of {psn:?} is taken");
+        *place = Slot::Waiting(held);
+        self.waiting += 1;
     }
 
     /// Packet `psn`, if it waits.
     pub(super) fn get(&self, psn: Psn) -> Option<&Held> {
-        self.0.get(Self::index(psn))?.as_ref()
+        match self.slots.get(Self::index(psn))? {
+            Slot::Waiting(held) => Some(held),
+            Slot::Empty | Slot::Given(_) => None,
+        }
+    }
+
+    /// When packet `psn` came, if it did before its turn.
+    pub(super) fn arrived(&self, psn: Psn) -> Option<Time> {
+        match self.slots.get(Self::index(psn))? {
+            Slot::Waiting(held) => Some(held.arrived),
+            Slot::Given(arrived) => Some(*arrived),
+            Slot::Empty => None,
+        }
     }
 
     /// Takes packet `psn` out.
     pub(super) fn take(&mut self, psn: Psn) -> Option<Held> {
-        self.0.get_mut(Self::index(psn))?.take()
+        let slot = self.slots.get_mut(Self::index(psn))?;
+        match std::mem::take(slot) {
+            Slot::Waiting(held) => {
+                self.waiting -= 1;
+                Some(held)
+            }
+            other => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// Takes packet `psn` out, to be given out before its turn.
+    pub(super) fn give_out(&mut self, psn: Psn) -> Option<Held> {
+        let held = self.take(psn)?;
+        self.slots[Self::index(psn)] = Slot::Given(held.arrived);
+        Some(held)
+    }
+
+    /// It is the turn of packet `psn`. Whether it was given out before.
+    pub(super) fn pass(&mut self, psn: Psn) -> bool {
+        let slot = self.slots.get_mut(Self::index(psn));
+        let slot = slot.filter(|slot| matches!(slot, Slot::Given(_)));
+        slot.map(std::mem::take).is_some()
     }
 
     /// Takes everything out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
-        self.0
+        self.waiting = 0;
+        self.slots
             .iter_mut()
-            .filter_map(|place| Some(place.take()?.frame))
+            .filter_map(|slot| match std::mem::take(slot) {
+                Slot::Waiting(held) => Some(held.frame),
+                Slot::Empty | Slot::Given(_) => None,
+            })
     }
 }

@@ -44,6 +44,23 @@ impl Place {
         Ok(Self::Parts)
     }
 
+    /// Whether [`Self::posted`] would find everything right.
+    pub(super) fn may_be_posted<'a, M: RegionMemory>(
+        regions: &RegionTable<M>,
+        domain: u32,
+        receive: &ReceiveRequest,
+        mut pieces: impl ExactSizeIterator<Item = &'a Sge>,
+    ) -> bool {
+        let ReceiveRequest {
+            addr, len, lkey, ..
+        } = *receive;
+        let right = |piece: &Sge| regions.part(domain, piece, Access::LOCAL_WRITE).is_ok();
+        match pieces.len() {
+            0 => right(&Sge { addr, len, lkey }),
+            _ => pieces.all(right),
+        }
+    }
+
     /// The memory that a peer named for an RDMA WRITE.
     ///
     /// # Errors

@@ -59,6 +59,14 @@ impl ReceiveQueue {
         Some(request)
     }
 
+    /// The oldest receive, with its pieces if it names other than one: none otherwise.
+    pub(super) fn oldest(
+        &self,
+    ) -> Option<(&ReceiveRequest, impl ExactSizeIterator<Item = &Sge> + '_)> {
+        let (request, pieces) = self.requests.front()?;
+        Some((request, self.pieces.range(..*pieces)))
+    }
+
     /// Takes the oldest receive out, with its pieces if it names other than one: none otherwise.
     pub(super) fn take(
         &mut self,

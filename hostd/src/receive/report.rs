@@ -4,10 +4,13 @@
 //! the peer asks for it, when a packet came twice (the peer may have missed the acknowledgement),
 //! and when a loss is suspected.
 
+use super::reflect::Reflector;
+use super::telemetry::Observer;
 use crate::frame::{DataHeader, Refusal, Report, SackFields, Trigger, under_way};
 use crate::verbs::Psn;
 use common::time::{Span, Time};
-use common::wire::roce::{Crowd, MARK_BITS, Marks};
+use common::wire::int::Telemetry;
+use common::wire::roce::{Crowd, MARK_BITS, Marks, Reflection, Utilisation};
 
 /// Queue pairs in the middle of a message from which on the peer is told how many there are.
 const CROWD_MIN: u32 = 16;
@@ -33,6 +36,10 @@ pub(crate) struct Reports {
     more_marks: Marks,
     /// The peer understands them.
     tells_marks: bool,
+    /// What CSIG tags said, for a peer that wants to know.
+    reflector: Option<Box<Reflector>>,
+    /// The same of telemetry.
+    observer: Option<Box<Observer>>,
     /// Headers came alone since a packet was delivered.
     cut: bool,
     /// Headers came alone at some time: the network trims.
@@ -64,6 +71,8 @@ impl Reports {
             marks: Marks::default(),
             more_marks: Marks::default(),
             tells_marks: false,
+            reflector: None,
+            observer: None,
             cut: false,
             trims: false,
             told: Crowd::default(),
@@ -77,6 +86,36 @@ impl Reports {
     pub(crate) fn with_marks(mut self) -> Self {
         self.tells_marks = true;
         self
+    }
+
+    /// Reports to a peer that understands reflections of CSIG tags.
+    pub(crate) fn with_signals(mut self) -> Self {
+        self.reflector = Some(Box::default());
+        self
+    }
+
+    /// What the next acknowledgement says of CSIG tags, once.
+    pub(crate) fn reflection(&mut self) -> Option<Reflection> {
+        self.reflector.as_mut()?.tell()
+    }
+
+    /// Reports to a peer that understands what follows from telemetry, on so many paths; `base` is
+    /// the round trip of the idle network.
+    pub(crate) fn with_telemetry(mut self, base: Span, paths: usize) -> Self {
+        self.observer = Some(Box::new(Observer::new(base, paths)));
+        self
+    }
+
+    /// A data packet came on `path`, with telemetry or without.
+    pub(crate) fn observe(&mut self, path: u8, telemetry: Option<&Telemetry>, now: Time) {
+        if let Some(observer) = &mut self.observer {
+            observer.note(path, telemetry, now);
+        }
+    }
+
+    /// What the next acknowledgement says of the worst link of a path, once.
+    pub(crate) fn utilisation(&mut self) -> Option<Utilisation> {
+        self.observer.as_mut()?.tell()
     }
 
     /// The headers of packet `psn` came without its payload. It is told at once (HT-42); whether it
@@ -252,6 +291,9 @@ impl Reports {
             self.marks.marked |= bit;
             // The next packets have to find room.
             self.due |= bit == 0;
+        }
+        if let Some(reflector) = &mut self.reflector {
+            reflector.note(header.path, header.signal);
         }
         let mut probe = header.probe;
         if self.pending > 0 {

@@ -34,6 +34,19 @@ pub(crate) enum Outcome {
     Refused(Refusal, Option<Completion>),
 }
 
+/// What packets of the peer may do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rights {
+    /// The protection domain of the queue pair.
+    pub(crate) domain: u32,
+    /// What peers may do through this queue pair.
+    pub(crate) access: Access,
+    /// Payload bytes of a full packet.
+    pub(crate) mtu: u16,
+    /// The queue pair's own number, for completions.
+    pub(crate) qpn: u32,
+}
+
 /// Where messages go.
 #[derive(Debug)]
 pub(crate) struct Target<'a, M> {
@@ -41,12 +54,7 @@ pub(crate) struct Target<'a, M> {
     pub(crate) receives: &'a mut ReceiveQueue,
     /// Of the receive that a SEND is placed in, if it has several.
     pub(crate) parts: &'a mut Vec<Part>,
-    pub(crate) domain: u32,
-    /// What peers may do through this queue pair.
-    pub(crate) access: Access,
-    /// Payload bytes of a full packet.
-    pub(crate) mtu: u16,
-    pub(crate) qpn: u32,
+    pub(crate) rights: Rights,
 }
 
 /// The message that is being received.
@@ -82,8 +90,8 @@ impl Assembly {
         arrival: &IncomingSegment<'_>,
         target: &mut Target<'_, M>,
     ) -> Outcome {
-        if !has_right_length(arrival, target.mtu) {
-            return self.invalid(target.qpn);
+        if !has_right_length(arrival, target.rights.mtu) {
+            return self.invalid(target.rights.qpn);
         }
         if arrival.position.begins() {
             match self.begin(arrival, target) {
@@ -105,7 +113,7 @@ impl Assembly {
         target: &mut Target<'_, M>,
     ) -> Result<Self, Outcome> {
         if !matches!(self, Self::Idle) {
-            return Err(self.invalid(target.qpn));
+            return Err(self.invalid(target.rights.qpn));
         }
         if arrival.write {
             begin_write(arrival, target).map_err(|refusal| Outcome::Refused(refusal, None))
@@ -125,17 +133,21 @@ impl Assembly {
             received,
         } = self
         else {
-            return self.invalid(target.qpn);
+            return self.invalid(target.rights.qpn);
         };
         let len = u32::try_from(arrival.payload.len()).expect("a packet is short");
         if len > receive.len - *received {
-            return self.refuse(Refusal::InvalidRequest, target.qpn, Status::LocalLength);
+            return self.refuse(
+                Refusal::InvalidRequest,
+                target.rights.qpn,
+                Status::LocalLength,
+            );
         }
         let placed = memory.put(target.regions, target.parts, *received, arrival.payload);
         if placed.is_err() {
             return self.refuse(
                 Refusal::RemoteOperation,
-                target.qpn,
+                target.rights.qpn,
                 Status::LocalProtection,
             );
         }
@@ -144,7 +156,7 @@ impl Assembly {
             return Outcome::Taken;
         }
         let opcode = CompletionOpcode::Receive;
-        let completion = finished(receive, opcode, *received, arrival, target.qpn);
+        let completion = finished(receive, opcode, *received, arrival, target.rights.qpn);
         *self = Self::Idle;
         Outcome::Finished(Some(completion))
     }
@@ -160,13 +172,13 @@ impl Assembly {
             received,
         } = self
         else {
-            return self.invalid(target.qpn);
+            return self.invalid(target.rights.qpn);
         };
         let len = u32::try_from(arrival.payload.len()).expect("a packet is short");
         let left = *total - *received;
         // The announced length ends exactly with the message.
         if len > left || arrival.position.ends() != (len == left) {
-            return self.invalid(target.qpn);
+            return self.invalid(target.rights.qpn);
         }
         if arrival.imm.is_some() && target.receives.is_empty() {
             if arrival.position.begins() {
@@ -176,7 +188,11 @@ impl Assembly {
         }
         let placed = memory.put(target.regions, target.parts, *received, arrival.payload);
         if placed.is_err() {
-            return self.refuse(Refusal::RemoteAccess, target.qpn, Status::LocalProtection);
+            return self.refuse(
+                Refusal::RemoteAccess,
+                target.rights.qpn,
+                Status::LocalProtection,
+            );
         }
         *received += len;
         if !arrival.position.ends() {
@@ -186,7 +202,7 @@ impl Assembly {
         *self = Self::Idle;
         let receive = arrival.imm.and_then(|_| target.receives.pop());
         let opcode = CompletionOpcode::ReceiveRdmaWithImm;
-        let completion = |receive| finished(&receive, opcode, total, arrival, target.qpn);
+        let completion = |receive| finished(&receive, opcode, total, arrival, target.rights.qpn);
         Outcome::Finished(receive.map(completion))
     }
 
@@ -213,8 +229,8 @@ impl Assembly {
             Self::Send { .. } => !begins,
             Self::Write { .. } => false,
         };
-        if !fits || !has_right_length(arrival, target.mtu) {
-            return self.invalid(target.qpn);
+        if !fits || !has_right_length(arrival, target.rights.mtu) {
+            return self.invalid(target.rights.qpn);
         }
         if begins {
             match begin_send(target) {
@@ -222,7 +238,11 @@ impl Assembly {
                 Err(outcome) => return outcome,
             }
         }
-        self.refuse(Refusal::RemoteAccess, target.qpn, Status::LocalAccess)
+        self.refuse(
+            Refusal::RemoteAccess,
+            target.rights.qpn,
+            Status::LocalAccess,
+        )
     }
 
     /// Ends the message that was being received; its receive, if it has one, completes with
@@ -250,17 +270,60 @@ fn has_right_length(arrival: &IncomingSegment<'_>, mtu: u16) -> bool {
     }
 }
 
+/// Whether a message that is whole could be taken now, with nothing refused and nothing awaited:
+/// [`Assembly::accept`] then takes each of its segments.
+pub(crate) fn fits<'a, M: RegionMemory>(
+    segments: impl Iterator<Item = Option<IncomingSegment<'a>>>,
+    target: &Target<'_, M>,
+) -> bool {
+    let mut first: Option<IncomingSegment<'a>> = None;
+    let mut last = None;
+    let mut total = 0;
+    for segment in segments {
+        let Some(segment) = segment else { return false };
+        let of_message = match &first {
+            None => segment.position.begins(),
+            Some(first) => segment.write == first.write && !segment.position.begins(),
+        };
+        if !of_message || last.is_some() || !has_right_length(&segment, target.rights.mtu) {
+            return false;
+        }
+        total += u32::try_from(segment.payload.len()).expect("a packet is short");
+        if segment.position.ends() {
+            last = Some(segment);
+        }
+        first = first.or(Some(segment));
+    }
+    let (Some(first), Some(last)) = (first, last) else {
+        return false;
+    };
+    let Rights { domain, qpn, .. } = target.rights;
+    let may_invalidate = |key| target.regions.may_invalidate(domain, Some(qpn), key);
+    if !last.invalidate.is_none_or(may_invalidate) {
+        return false;
+    }
+    if first.write {
+        let begun = begin_write(&first, target);
+        let right =
+            matches!(begun, Ok(Assembly::Write { total: announced, .. }) if announced == total);
+        return right && (last.imm.is_none() || !target.receives.is_empty());
+    }
+    target.receives.oldest().is_some_and(|(receive, pieces)| {
+        total <= receive.len && Place::may_be_posted(target.regions, domain, receive, pieces)
+    })
+}
+
 fn begin_write<M: RegionMemory>(
     arrival: &IncomingSegment<'_>,
     target: &Target<'_, M>,
 ) -> Result<Assembly, Refusal> {
     let (addr, rkey, total) = arrival.target.ok_or(Refusal::InvalidRequest)?;
-    if !target.access.allows(Access::REMOTE_WRITE) || total > limits::MESSAGE {
+    if !target.rights.access.allows(Access::REMOTE_WRITE) || total > limits::MESSAGE {
         return Err(Refusal::InvalidRequest);
     }
     let memory = Place::named(
         target.regions,
-        (target.domain, target.qpn),
+        (target.rights.domain, target.rights.qpn),
         rkey,
         addr,
         total,
@@ -275,10 +338,10 @@ fn begin_write<M: RegionMemory>(
 
 fn begin_send<M: RegionMemory>(target: &mut Target<'_, M>) -> Result<Assembly, Outcome> {
     let (receive, pieces) = target.receives.take().ok_or(Outcome::NotReady)?;
-    let (regions, domain) = (target.regions, target.domain);
+    let (regions, domain) = (target.regions, target.rights.domain);
     let memory = Place::posted(regions, domain, &receive, pieces, target.parts);
     let memory = memory.map_err(|_| {
-        let completion = failed(&receive, target.qpn, Status::LocalProtection);
+        let completion = failed(&receive, target.rights.qpn, Status::LocalProtection);
         Outcome::Refused(Refusal::RemoteOperation, Some(completion))
     })?;
     Ok(Assembly::Send {

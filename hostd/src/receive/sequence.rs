@@ -4,7 +4,8 @@ use crate::bit_set::BitSet;
 use crate::limits;
 use crate::verbs::Psn;
 
-const WORDS: usize = (limits::REORDER_BUFFER / 64) as usize;
+/// Words of a bitmap of the reorder buffer.
+pub(super) const WORDS: usize = (limits::REORDER_BUFFER / 64) as usize;
 
 /// What is to be done with a packet that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +27,9 @@ pub(crate) enum Arrival {
 pub(super) struct Sequence {
     /// The next packet to deliver.
     expected: Psn,
-    /// Bit i: packet `expected` + i waits.
+    /// Bit i: packet `expected` + i waits, or was given out before its turn.
     waiting: BitSet<WORDS>,
-    /// Packets that wait.
+    /// Packets that wait, or were given out before their turn: how many bits are set.
     count: u32,
     /// Packets that may be ahead; zero for a plain peer.
     capacity: u32,
@@ -55,17 +56,17 @@ impl Sequence {
         self.capacity
     }
 
-    /// Packets that wait.
+    /// Packets that came before their turn.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Which packets wait: bit i for the expected one + i.
+    /// Which packets came before their turn: bit i for the expected one + i.
     pub(super) fn waiting(&self) -> &BitSet<WORDS> {
         &self.waiting
     }
 
-    /// Whether the expected packet waits.
+    /// Whether the expected packet came before its turn.
     pub(super) fn head_waits(&self) -> bool {
         self.waiting.get(0)
     }
@@ -84,7 +85,7 @@ impl Sequence {
         (ahead, arrival)
     }
 
-    /// The packet that is `ahead` of the expected one waits.
+    /// The packet that is `ahead` of the expected one came before its turn.
     pub(super) fn hold(&mut self, ahead: u32) {
         debug_assert!(!self.waiting.get(ahead), "a packet waits twice");
         self.waiting.set(ahead);

@@ -28,10 +28,11 @@
 //! The peer is gone ([`Action::GiveUp`]) when ReceiverNotReady comes too often in a row, or a
 //! time-out when silence has lasted too long. The state does not change then.
 //!
-//! After two round trips the oldest packet is sent again as a probe, on another path. What the
-//! answer to it does not name is lost. After the retransmission time-out (RFC 6298) everything is
-//! sent again, ever more slowly: the time-out doubles up to the queue pair's ACK time-out. Without
-//! progress for `retry_count` + 1 of those the peer is gone.
+//! After two round trips the oldest packet is sent again as a probe, on another path, and once more
+//! after that. What the answer to it does not name is lost. After the retransmission time-out (RFC
+//! 6298) everything is sent again, with probes as before, and ever more slowly: the time-out
+//! doubles up to the queue pair's ACK time-out. Without progress for `retry_count` + 1 of those the
+//! peer is gone.
 //!
 //! An acknowledgement triggered by a packet that had already arrived shows a spurious
 //! retransmission; it doubles all waits, up to 16 times. Each second without one halves them again
@@ -187,8 +188,6 @@ pub(crate) enum Event {
     Expired {
         /// Packets wait to be acknowledged.
         outstanding: bool,
-        /// Packets are marked to be sent again already.
-        marked: bool,
     },
 }
 
@@ -201,7 +200,7 @@ pub(crate) enum Action {
     Judge(Judge),
     /// The oldest packet in flight is to be sent again.
     SendOldestAgain,
-    /// The same, to learn what became of the others.
+    /// The same, if none is marked already, to learn what became of the others.
     Probe,
     /// Everything in flight is to be sent again.
     SendAllAgain,
@@ -400,23 +399,16 @@ impl Recovery {
                 self.state = State::Waiting(self.armed(round_trip, now));
                 Action::SendOldestAgain
             }
-            (State::Waiting(clocks), Event::Expired { outstanding, .. })
-                if clocks.rto_at <= now =>
-            {
+            (State::Waiting(clocks), Event::Expired { outstanding }) if clocks.rto_at <= now => {
                 self.time_out(outstanding, round_trip, now)
             }
-            (State::Waiting(clocks), Event::Expired { marked, .. }) if clocks.probe_at <= now => {
+            (State::Waiting(clocks), Event::Expired { .. }) if clocks.probe_at <= now => {
                 self.probes += 1;
                 self.state = State::Waiting(Clocks {
                     probe_at: Time::NEVER,
                     ..clocks
                 });
-                // What is marked to be sent again is the probe.
-                if marked {
-                    Action::Nothing
-                } else {
-                    Action::Probe
-                }
+                Action::Probe
             }
             (_, Event::Expired { .. }) => Action::Nothing,
         }
@@ -468,6 +460,8 @@ impl Recovery {
             return Action::GiveUp(Status::RetryExceeded);
         }
         self.timeouts += 1;
+        // Silence may be that of the ways which were tried.
+        self.probes = 0;
         self.state = State::awaiting(self.clocks(outstanding, round_trip, now));
         Action::BackOff
     }

@@ -1,6 +1,7 @@
 //! \[1\] The send queue: requests in order, from when they are posted until they complete.
 
 use super::lists::{Lists, Payload};
+use crate::limits;
 use crate::verbs::{Local, Psn, SendRequest};
 use common::time::Time;
 use std::collections::VecDeque;
@@ -17,8 +18,11 @@ pub(super) struct Entry {
     pub(super) first: Psn,
     /// How many packet sequence numbers it takes.
     pub(super) packets: u32,
-    /// How many of its answers have come; as many as its packets if it has to be answered.
+    /// How many of its answers have come; as many as its packets if it has to be answered. If not,
+    /// how many of its packets were acknowledged, where that is told for each.
     answered: u32,
+    /// It completed before its turn.
+    done: bool,
 }
 
 /// Send requests in order: those sent and not acknowledged, the one being sent, those that wait.
@@ -28,6 +32,8 @@ pub(crate) struct SendQueue {
     /// What requests consist of that name more than one piece.
     pub(super) lists: Lists,
     capacity: usize,
+    /// Entries of requests that completed before their turn.
+    done: usize,
     /// Requests completed so far: the number of the front entry.
     pub(super) completed: u32,
     /// Place of the entry that is being sent.
@@ -37,6 +43,8 @@ pub(crate) struct SendQueue {
     pub(super) mtu: u16,
     /// Answers that one packet asks for, at most.
     pub(super) answers: u32,
+    /// Packets of RDMA WRITEs each name their place.
+    pub(super) apart: bool,
 }
 
 impl SendQueue {
@@ -45,11 +53,13 @@ impl SendQueue {
             entries: VecDeque::with_capacity(capacity as usize),
             lists: Lists::default(),
             capacity: capacity as usize,
+            done: 0,
             completed: 0,
             cursor: 0,
             packet: None,
             mtu: 0,
             answers: 1,
+            apart: false,
         }
     }
 
@@ -68,9 +78,20 @@ impl SendQueue {
         self.answers = answers.max(1);
     }
 
+    /// Makes room for requests that complete before their turn: those of all packets under way.
+    pub(crate) fn complete_in_any_order(&mut self) {
+        let span = limits::SEND_SPAN as usize;
+        self.entries.reserve(self.capacity + span);
+    }
+
+    /// Sets whether packets of RDMA WRITEs without immediate data each name their place.
+    pub(crate) fn set_apart(&mut self, apart: bool) {
+        self.apart = apart;
+    }
+
     /// Requests that have not completed.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() - self.done
     }
 
     /// Requests completed so far: the number of the oldest request.
@@ -80,7 +101,7 @@ impl SendQueue {
 
     /// Whether another request would find no room.
     pub(crate) fn is_full(&self) -> bool {
-        self.entries.len() >= self.capacity
+        self.len() >= self.capacity
     }
 
     /// Whether everything was sent once.
@@ -115,6 +136,7 @@ impl SendQueue {
             first: Psn::default(),
             packets,
             answered: 0,
+            done: false,
         };
         self.entries.push_back(entry);
     }
@@ -169,27 +191,60 @@ impl SendQueue {
     }
 
     /// Takes the oldest request out if all its packets are before `unacknowledged`, and all its
-    /// answers have come: the request, and when it was posted.
+    /// answers have come: the request, and when it was posted. Those that completed before their
+    /// turn are taken out with it.
     pub(crate) fn complete(&mut self, unacknowledged: Psn) -> Option<(SendRequest, Time)> {
-        if self.cursor == 0 {
-            return None;
+        while self.cursor > 0 {
+            let entry = self.entries.front()?;
+            let end = entry.first.plus(entry.packets);
+            let answered = !entry.request.opcode.is_answered() || entry.answered >= entry.packets;
+            if unacknowledged.is_before(end) || !answered {
+                return None;
+            }
+            self.cursor -= 1;
+            let entry = self.take_front()?;
+            if !entry.done {
+                return Some((entry.request, entry.posted));
+            }
         }
-        let entry = self.entries.front()?;
-        let end = entry.first.plus(entry.packets);
-        let answered = !entry.request.opcode.is_answered() || entry.answered >= entry.packets;
-        if unacknowledged.is_before(end) || !answered {
-            return None;
-        }
-        self.cursor -= 1;
-        self.pop()
+        None
     }
 
-    /// Takes the oldest request out, whatever became of it: the request, and when it was posted.
+    /// One more packet of request `number` was acknowledged. If that makes a SEND or WRITE whole it
+    /// completes, and is remembered until those before it complete: the request, and when it was
+    /// posted.
+    pub(crate) fn acknowledged(&mut self, number: u32) -> Option<(SendRequest, Time)> {
+        let index = number.wrapping_sub(self.completed) as usize;
+        let entry = self.entries.get_mut(index)?;
+        if entry.request.opcode.is_answered() {
+            return None;
+        }
+        entry.answered += 1;
+        if entry.answered != entry.packets {
+            return None;
+        }
+        entry.done = true;
+        self.done += 1;
+        Some((entry.request, entry.posted))
+    }
+
+    /// Takes the oldest request out that has not completed, whatever became of it: the request, and
+    /// when it was posted.
     pub(crate) fn pop(&mut self) -> Option<(SendRequest, Time)> {
+        loop {
+            let entry = self.take_front()?;
+            if !entry.done {
+                return Some((entry.request, entry.posted));
+            }
+        }
+    }
+
+    fn take_front(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
+        self.done -= usize::from(entry.done);
         self.lists.pop(entry.payload, entry.request.len);
         self.completed = self.completed.wrapping_add(1);
-        Some((entry.request, entry.posted))
+        Some(entry)
     }
 
     /// Forgets how far sending has come; for a queue that is being emptied.

@@ -19,8 +19,9 @@ pub(crate) struct Segment {
     pub(crate) offset: u32,
     /// Payload bytes.
     pub(crate) len: u16,
-    /// Bytes that a READ request asks for, from `offset` on.
-    pub(crate) asks: u32,
+    /// Bytes of the peer's memory that the packet names, if it names some, from `offset` on: those
+    /// that a READ request asks for, or that a WRITE announces.
+    pub(crate) names: u32,
     /// Sequence numbers that it takes: those of its answers, if it asks for some.
     pub(crate) packets: u32,
 }
@@ -59,18 +60,22 @@ impl Entry {
             position: Position::Only,
             offset,
             len: 0,
-            asks: left.min(packets * u32::from(mtu)),
+            names: left.min(packets * u32::from(mtu)),
             packets,
         }
     }
 
-    fn segment(&self, index: u32, mtu: u16, most_answers: u32) -> Segment {
+    fn segment(&self, index: u32, queue: &SendQueue) -> Segment {
+        let mtu = queue.mtu;
         if self.request.opcode.is_answered() {
-            return self.question(index, mtu, most_answers);
+            return self.question(index, mtu, queue.answers);
         }
         let offset = index * u32::from(mtu);
         let len = (self.request.len - offset).min(u32::from(mtu));
+        // Each packet is a message of its own, which needs no other one to be placed.
+        let apart = queue.apart && self.request.opcode == SendOpcode::RdmaWrite;
         let position = match (index == 0, index + 1 == self.packets) {
+            _ if apart => Position::Only,
             (true, true) => Position::Only,
             (true, false) => Position::First,
             (false, true) => Position::Last,
@@ -82,7 +87,7 @@ impl Entry {
             position,
             offset,
             len: u16::try_from(len).expect("at most the MTU"),
-            asks: 0,
+            names: if apart { len } else { self.request.len },
             packets: 1,
         }
     }
@@ -97,7 +102,7 @@ impl SendQueue {
         match self.packet {
             None => Next::Begin(entry.request),
             Some(index) => {
-                let segment = entry.segment(index, self.mtu, self.answers);
+                let segment = entry.segment(index, self);
                 Next::Segment(self.number(self.cursor), segment)
             }
         }
@@ -165,7 +170,7 @@ impl SendQueue {
     pub(crate) fn again(&self, number: u32, psn: Psn) -> Option<Segment> {
         let entry = self.entry(number)?;
         let index = psn.since(entry.first);
-        (index < entry.packets).then(|| entry.segment(index, self.mtu, self.answers))
+        (index < entry.packets).then(|| entry.segment(index, self))
     }
 
     /// A request for `packets` answers of request `number` from its packet `index` on.

@@ -1,11 +1,16 @@
 //! How an engine behaves, and what its queue pairs offer their peers.
 
 use super::flow_control::FlowControl;
+use super::int_terms::IntTerms;
 use super::partition::Partitions;
+use super::service::Service;
+use super::signalling::Signalling;
 use crate::limits;
 use common::time::Span;
+use common::wire::csig::{Signal, Tpids};
 use common::wire::roce::Cookie;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// How an engine behaves; the same for all its queue pairs.
 #[derive(Clone, Debug)]
@@ -62,13 +67,33 @@ pub struct EngineConfig {
     /// Round trip through the idle network, which congestion control compares with; zero: the
     /// shortest that was measured.
     pub base_rtt: Span,
+    /// [`Congestion::SwiftCsig`]: the part of a window (λ) that a wholly free path adds in a round
+    /// trip; 0 to 4.
+    pub swift_lambda: f64,
+    /// [`Congestion::Timely`]: T_low and T_high, the round trips below which a rate grows and above
+    /// which it shrinks in any case; the first one is less.
+    pub timely: [Span; 2],
+    /// [`Congestion::Poseidon`]: k, the target of the delay at the speed of the line, and p, above
+    /// zero, by which it is more at a thousandth of it.
+    pub poseidon: [Span; 2],
+    /// [`Congestion::Hpcc`]: flows that are expected at one link, above zero. What they add in a
+    /// round trip is together the room that is left free.
+    pub hpcc_flows: u32,
     /// How packets are sprayed, with granularity [`Granularity::Packet`].
     pub spraying: Spraying,
+    /// Congestion signals in the tags of packets. `None`: tags are not known.
+    pub csig: Option<Arc<Signalling>>,
+    /// Telemetry in the tags of packets. `None`: tags are not known. Those of peers are understood
+    /// if [`Self::base_rtt`] is known, too.
+    pub int: Option<IntTerms>,
     /// Code points that switches give packets whose payload they cut off: bit n for DSCP n.
     pub trimmed: u64,
     /// A path on which packets vanish is not used for this long at first, up to 16 times as long
     /// when they vanish again.
     pub path_avoidance: Span,
+    /// With granularity [`Granularity::Flow`]: round trips for which a flow stays on a sub-path of
+    /// whose packets half are marked or trimmed; zero: it does not leave it for that.
+    pub reroute_round_trips: u16,
     /// Bytes that may be sent in a row to catch up with the route's rate, when the thread ran late.
     pub pacer_burst: u32,
     /// First wait for an answer of the connection manager; doubled at each retry.
@@ -83,6 +108,21 @@ pub struct EngineConfig {
     pub keep_alive_probes: u8,
     /// How long an ended connection is remembered, for its peer's repeated messages.
     pub time_wait: Span,
+}
+
+impl EngineConfig {
+    /// By what tags that tell of the path are known; `None`: there are none.
+    #[inline]
+    pub(crate) fn tpids(&self) -> Option<Tpids> {
+        if self.csig.is_none() && self.int.is_none() {
+            return None;
+        }
+        let known = self.csig.as_ref().map_or(Tpids::NONE, |terms| terms.tpids);
+        Some(Tpids {
+            int: self.int.map_or(0, |terms| terms.tpid),
+            ..known
+        })
+    }
 }
 
 impl Default for EngineConfig {
@@ -110,9 +150,16 @@ impl Default for EngineConfig {
             congestion_scope: CongestionScope::default(),
             cnp_interval: Span::from_micros(50),
             base_rtt: Span::ZERO,
+            swift_lambda: 1.0,
+            timely: [Span::from_micros(50), Span::from_micros(500)],
+            poseidon: [Span::from_micros(2), Span::from_micros(42)],
+            hpcc_flows: 16,
             spraying: Spraying::default(),
+            csig: None,
+            int: None,
             trimmed: 1 << TRIMMED_DSCP,
             path_avoidance: Span::from_millis(100),
+            reroute_round_trips: 10,
             pacer_burst: 128 * 1024,
             cm_timeout: Span::from_millis(100),
             cm_retries: 5,
@@ -138,10 +185,88 @@ pub enum Congestion {
     Nscc,
     /// Swift: window by the round trip alone (CC-2).
     Swift,
+    /// Swift whose decrease goes by the longest time in a device of the path, and whose increase by
+    /// the part of it that is free (CC-2); needs congestion signals.
+    #[serde(rename = "swift-csig")]
+    SwiftCsig,
     /// Window by the part of packets that is marked, as DCTCP (CC-7).
     Dctcp,
     /// DCQCN: a rate, cut by notifications of congestion (CC-1); also with plain peers.
     Dcqcn,
+    /// TIMELY: a rate, by how the round trip changes (CC-4).
+    Timely,
+    /// Poseidon: window by the longest time in a device of the path, with a target for each rate
+    /// (CC-5); needs congestion signals.
+    Poseidon,
+    /// HPCC: window by what is in flight on the worst link of the path (CC-3); needs telemetry.
+    Hpcc,
+}
+
+impl Congestion {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Fixed,
+        Self::Nscc,
+        Self::Swift,
+        Self::SwiftCsig,
+        Self::Dctcp,
+        Self::Dcqcn,
+        Self::Timely,
+        Self::Poseidon,
+        Self::Hpcc,
+    ];
+
+    /// As it is written in configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Nscc => "nscc",
+            Self::Swift => "swift",
+            Self::SwiftCsig => "swift-csig",
+            Self::Dctcp => "dctcp",
+            Self::Dcqcn => "dcqcn",
+            Self::Timely => "timely",
+            Self::Poseidon => "poseidon",
+            Self::Hpcc => "hpcc",
+        }
+    }
+
+    /// Whether each sub-path may have a controller ([`CongestionScope::Path`]). Those of fixed size
+    /// have nothing to tell apart, DCQCN is for whole flows, as its notifications are, and DCTCP
+    /// asks whether any packet of a window was marked: the few of a path rarely are, so it would
+    /// take two thirds of a link, not half. A rate of TIMELY or Poseidon is that of a flow, too.
+    pub const fn may_be_of_a_path(self) -> bool {
+        match self {
+            Self::Fixed | Self::Dctcp | Self::Dcqcn | Self::Timely | Self::Poseidon => false,
+            Self::Nscc | Self::Swift | Self::SwiftCsig | Self::Hpcc => true,
+        }
+    }
+
+    /// What is missing of the congestion signals, or of the telemetry, that it goes by; `None`:
+    /// nothing.
+    pub fn missing(
+        self,
+        signalling: Option<&Signalling>,
+        int: Option<IntTerms>,
+    ) -> Option<&'static str> {
+        let asks = |signal| signalling.is_some_and(|terms| terms.signals.contains(&signal));
+        let share = asks(Signal::AvailableShare) || asks(Signal::AvailableBandwidth);
+        match self {
+            Self::Fixed | Self::Nscc | Self::Swift | Self::Dctcp => None,
+            Self::Dcqcn | Self::Timely => None,
+            Self::Hpcc => int
+                .is_none()
+                .then_some("\"hpcc\" goes by telemetry: [int] has to be enabled"),
+            Self::SwiftCsig => (!share || !asks(Signal::Delay)).then_some(
+                "\"swift-csig\" goes by congestion signals: [csig] has to be enabled, and its \
+                 signals to have \"delay\" and one of \"share\" and \"bandwidth\"",
+            ),
+            Self::Poseidon => (!asks(Signal::Delay)).then_some(
+                "\"poseidon\" goes by congestion signals: [csig] has to be enabled, and its signals \
+                 to have \"delay\"",
+            ),
+        }
+    }
 }
 
 /// What one controller of congestion is for (HT-33).
@@ -151,8 +276,8 @@ pub enum CongestionScope {
     /// The connection: path selection balances the paths.
     #[default]
     Connection,
-    /// A sub-path, with [`Granularity::Packet`] and [`Congestion::Nscc`] or [`Congestion::Swift`].
-    /// Each sub-path has one entropy value then.
+    /// A sub-path, with [`Granularity::Packet`] and where [`Congestion::may_be_of_a_path`]. Each
+    /// sub-path has one entropy value then.
     Path,
 }
 
@@ -217,8 +342,15 @@ pub struct MultipathConfig {
     pub flowlet_timeout: Span,
     /// Acknowledgements tell which packets were marked or trimmed.
     pub marks: bool,
+    /// Acknowledgements tell what was in the CSIG tags of packets (CS-8).
+    pub signals: bool,
+    /// Acknowledgements tell what follows from the telemetry of packets (SW-52).
+    pub telemetry: bool,
     /// All of this may change while the connection carries data.
     pub changes: bool,
+    /// In which order messages are given out (HT-39). The queue pair decides: in the configuration
+    /// of an engine it says nothing.
+    pub service: Service,
 }
 
 /// What packets of a multipath connection carry, so that nobody can forge them who has not seen
@@ -250,7 +382,10 @@ impl Default for MultipathConfig {
             reorder_buffer: 512,
             flowlet_timeout: Span::from_micros(500),
             marks: true,
+            signals: false,
+            telemetry: false,
             changes: true,
+            service: Service::Ordered,
         }
     }
 }
@@ -264,5 +399,28 @@ impl MultipathConfig {
         self.reorder_buffer = self.reorder_buffer.clamp(1, buffer);
         self.reorder_time = self.reorder_time.max(limits::REORDER_TIME_MIN);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error, StrDeserializer};
+
+    /// What is listed is all that configuration may say, and its name is what it says.
+    #[test]
+    fn all_algorithms_are_listed_by_their_names() {
+        let read = |name: &str| {
+            let text: StrDeserializer<'_, Error> = name.into_deserializer();
+            Congestion::deserialize(text)
+        };
+        for algorithm in Congestion::ALL {
+            assert_eq!(read(algorithm.name()), Ok(algorithm));
+        }
+        let refused = read("none of them").expect_err("it is none").to_string();
+        let known = refused.split('`').skip(3).step_by(2);
+        let listed = Congestion::ALL.map(Congestion::name);
+        assert_eq!(known.collect::<Vec<_>>(), listed, "{refused}");
     }
 }

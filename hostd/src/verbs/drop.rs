@@ -36,6 +36,9 @@ common::drop_reasons! {
     OutOfOrder => "out_of_order",
     /// No receive was posted; the peer was told to wait.
     ReceiverNotReady => "receiver_not_ready",
+    /// It made an early message whole, of a service without an order, that cannot be given out
+    /// before its turn: no receive is posted, or it would be refused. The peer sends it again.
+    NotYet => "not_yet",
     /// An acknowledgement of what was never sent, or a NAK about what is not on its way.
     ImpossibleAcknowledgement => "impossible_acknowledgement",
     /// A notification of congestion for a queue pair that has nothing on its way.

@@ -1,5 +1,7 @@
-//! Which pauses of the switch are obeyed, and which packets they are about (HT-45).
+//! Which pauses of the switch are obeyed, which it is asked for, and which packets they are about
+//! (HT-45).
 
+use common::time::Span;
 use common::units::Rate;
 
 pub use common::wire::pause::PRIORITIES;
@@ -21,6 +23,33 @@ pub struct FlowControl {
     /// Speed of the link, which quanta are counted at. Zero: that of routes, and until one is known
     /// a pause lasts as long as on the slowest link ([`common::flow_control::SLOWEST`]).
     pub speed: Rate,
+    /// What the switch is asked for when packets come faster than they are taken.
+    pub asks: Asks,
+}
+
+/// When hostd asks its switch for pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asks {
+    /// Bit n: priority n is paused. Zero: nothing is asked for.
+    pub priorities: u8,
+    /// How full the fullest receive ring of a port is when a pause begins, in percent, 2 to 95.
+    pub xoff_percent: u8,
+    /// Below this the pause ends, 1 to 94: less than `xoff_percent`.
+    pub xon_percent: u8,
+    /// How long the port asks in a row; then it asks for nothing as long.
+    pub longest: Span,
+}
+
+impl Default for Asks {
+    /// Nothing is asked for.
+    fn default() -> Self {
+        Self {
+            priorities: 0,
+            xoff_percent: 50,
+            xon_percent: 25,
+            longest: Span::from_millis(10),
+        }
+    }
 }
 
 impl Default for FlowControl {
@@ -36,6 +65,7 @@ impl Default for FlowControl {
             pause: true,
             priority_of_dscp,
             speed: Rate::default(),
+            asks: Asks::default(),
         }
     }
 }

@@ -14,7 +14,9 @@
 //!   feedback    what becomes of a packet        flow_control  which pauses are obeyed
 //!   change      of multipath connections that carry data
 //!   partition   keys of partitions, and who hears whom
-//!   traffic     what applications tell of it
+//!   traffic     what applications tell of it   service     in which order messages are given out
+//!   signalling  which congestion signals are asked for
+//!   int_terms   which packets have telemetry
 //! ```
 
 mod access;
@@ -29,11 +31,14 @@ mod event;
 mod feedback;
 mod flow_control;
 mod id;
+mod int_terms;
 mod partition;
 mod port;
 mod psn;
 mod queue_pair;
 mod route;
+mod service;
+mod signalling;
 mod state;
 mod traffic;
 mod work;
@@ -51,13 +56,16 @@ pub use drop::{DROP_REASONS, DropCounters, DropReason};
 pub use error::EngineError;
 pub use event::Event;
 pub(crate) use feedback::{Feedback, PacketFate};
-pub use flow_control::{DSCPS, FlowControl, PRIORITIES};
+pub use flow_control::{Asks, DSCPS, FlowControl, PRIORITIES};
 pub use id::{CompletionQueueId, ConnectionId, DomainId, SharedQueueId};
+pub use int_terms::IntTerms;
 pub use partition::{Partitions, PartitionsRefused};
 pub use port::{PortId, PortSet};
 pub(crate) use psn::Psn;
 pub use queue_pair::{QueuePairRequest, SharedQueueRequest};
-pub use route::{Route, Speeds};
+pub use route::{Direction, Route, Speeds};
+pub use service::Service;
+pub use signalling::Signalling;
 pub use state::{ReadyToReceive, ReadyToSend, State, Transition};
 pub use traffic::Traffic;
 pub(crate) use work::total;

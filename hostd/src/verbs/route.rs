@@ -12,6 +12,35 @@ pub struct Speeds {
     pub link: Rate,
 }
 
+/// Packets from one own address, or any, to one destination: what the kernel chooses a way for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Direction {
+    /// The address of the peer.
+    pub destination: IpAddr,
+    /// The own address, of the same family, if packets from it go another way than those from
+    /// others (`ip rule from`).
+    pub source: Option<IpAddr>,
+}
+
+impl Direction {
+    /// Whether both addresses are of one family.
+    pub fn is_of_one_family(&self) -> bool {
+        let of_one = |own: IpAddr| own.is_ipv4() == self.destination.is_ipv4();
+        self.source.is_none_or(of_one)
+    }
+}
+
+/// From any own address that has no way of its own.
+impl From<IpAddr> for Direction {
+    fn from(destination: IpAddr) -> Self {
+        let source = None;
+        Self {
+            destination,
+            source,
+        }
+    }
+}
+
 /// How packets to a destination are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {

@@ -26,7 +26,7 @@ use crate::limits;
 use crate::memory::RegionMemory;
 use crate::net::port::NetPort;
 use crate::stats::EngineStatistics;
-use crate::verbs::{EngineConfig, PortId, Speeds};
+use crate::verbs::{Direction, EngineConfig, PortId, Speeds};
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool};
@@ -120,8 +120,12 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         released_memory: Sender<Released<M>>,
     ) -> Self {
         config.ports = u8::try_from(ports.len()).unwrap_or(u8::MAX);
+        let mut engine = Engine::new(config);
+        for (port, number) in ports.iter().zip((0..).map(PortId::new)) {
+            engine.set_mac(number, port.mac());
+        }
         Self {
-            engine: Engine::new(config),
+            engine,
             pacing: vec![Rate::default(); ports.len()],
             table: Table::new(released_memory),
             ports,
@@ -282,9 +286,13 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             Command::Session(session, command) => {
                 self.table.carry_out(session, command, &mut self.engine);
             }
-            Command::SetRoutes(destination, routes) => {
-                if let Err(error) = self.engine.set_routes(destination, &routes) {
-                    tracing::warn!(%destination, %error, "route refused");
+            Command::SetRoutes(direction, routes) => {
+                if let Err(error) = self.engine.set_routes(direction, &routes) {
+                    let Direction {
+                        destination,
+                        source,
+                    } = direction;
+                    tracing::warn!(%destination, ?source, %error, "route refused");
                 }
             }
             Command::SetSpeeds(port, speeds) => self.set_speeds(port, speeds),
@@ -320,6 +328,9 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             for frame in self.received.drain(..) {
                 self.engine
                     .receive_through(number, frame, &mut self.pool, now);
+            }
+            if self.engine.asks_for_pauses() {
+                self.engine.set_filled(number, port.filled());
             }
         }
         (count, more)

@@ -5,8 +5,8 @@ use crate::edge::region::Released;
 use crate::edge::table::BURIALS;
 use crate::memory::HeapMemory;
 use crate::verbs::{
-    Access, EngineError, PortId, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, SendOpcode,
-    SendRequest, Transition,
+    Access, Asks, EngineError, FlowControl, PortId, QueuePairRequest, ReadyToReceive, ReadyToSend,
+    Route, SendOpcode, SendRequest, Transition,
 };
 use common::units::Rate;
 use common::wire::Mac;
@@ -24,18 +24,31 @@ use std::net::{IpAddr, Ipv4Addr};
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const FRAMES: u32 = 1024;
 
-/// A worker with one message to send to a peer that never answers.
-fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemory> {
+/// A worker with nothing to do.
+fn over(
+    queue: &SimQueue,
+    region: &Arc<Region>,
+    flow_control: FlowControl,
+) -> Worker<SimQueue, HeapMemory> {
     let (_, commands) = crossbeam_channel::bounded(1);
     let (notices, _) = crossbeam_channel::bounded(8);
     let (released_memory, _) = crossbeam_channel::bounded(1);
-    let mut worker: Worker<SimQueue, HeapMemory> = Worker::new(
-        EngineConfig::default(),
-        vec![NetPort::new(vec![queue.clone()])],
+    let config = EngineConfig {
+        flow_control,
+        ..EngineConfig::default()
+    };
+    Worker::new(
+        config,
+        vec![NetPort::new(vec![queue.clone()]).with_mac(Mac(MAC))],
         FramePool::new(region.clone()),
         ControlHandle::new(commands, notices),
         released_memory,
-    );
+    )
+}
+
+/// A worker with one message to send to a peer that never answers.
+fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemory> {
+    let mut worker = over(queue, region, FlowControl::default());
     let engine = &mut worker.engine;
     let domain = engine.create_domain().expect("room");
     let cq = engine.create_completion_queue().expect("room");
@@ -98,6 +111,49 @@ fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemor
     };
     engine.post_send(qpn, message).expect("room");
     worker
+}
+
+/// HT-45: packets that come faster than turns take them make the worker ask for a pause, with the
+/// port's address, and end it when few are left; by default it asks for nothing.
+#[test]
+fn a_worker_that_is_behind_asks_for_a_pause() {
+    for priorities in [0, 0b10_1000] {
+        let region = Region::heap(FRAMES, 2048, 0);
+        let queue = SimQueue::new(256);
+        queue.set_places(600);
+        let mut wire = FramePool::new(region.clone());
+        let rules = FlowControl {
+            asks: Asks {
+                priorities,
+                ..Asks::default()
+            },
+            ..FlowControl::default()
+        };
+        let mut worker = over(&queue, &region, rules);
+        for _ in 0..600 {
+            queue.deliver(wire.take_filled(&[0; 60]).expect("a frame"));
+        }
+        let mut asked = Vec::new();
+        for turn in 0..5 {
+            worker.turn(Time::from_nanos(1_000_000_000 + turn * 1_000));
+            while let Some(frame) = queue.pick_up() {
+                asked.push((turn, frame.bytes().to_vec()));
+                wire.give(frame);
+            }
+        }
+        let pfc = |time| {
+            let times = std::array::from_fn(|n| (priorities & 1 << n != 0).then_some(time));
+            Control::Pfc(times).emit(Mac(MAC)).to_vec()
+        };
+        // 344 of 600 are left after one turn, and 88 after two.
+        let expected = [(0, pfc(u16::MAX)), (1, pfc(0))];
+        assert_eq!(asked, if priorities == 0 { &[][..] } else { &expected });
+        let statistics = worker.engine.statistics();
+        let counters = statistics.pauses().asked;
+        let count = u64::from(priorities != 0);
+        assert_eq!((counters.pausing[3], counters.resuming[5]), (count, count));
+        assert_eq!((counters.pausing[4], counters.given_up), (0, 0));
+    }
 }
 
 /// HT-45: a frame in the ring of the port stops what is not with the device yet, the worker may

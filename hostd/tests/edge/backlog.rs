@@ -16,8 +16,8 @@ fn listen(port: u16, backlog: u16) -> Request {
     }
 }
 
-/// A listener whose application reads nothing for longer than it may leave a reply unread keeps its
-/// session, however many connection requests come: the further ones are turned down.
+/// HT-3: a listener whose application reads nothing for longer than it may leave a reply unread
+/// keeps its session, however many connection requests come: the further ones are turned down.
 #[test]
 fn a_busy_listener_stays() {
     let mut config = config();
@@ -58,7 +58,7 @@ fn a_busy_listener_stays() {
     }
 }
 
-/// An application that leaves its own replies unread is disconnected after a time.
+/// HT-3: an application that leaves its own replies unread is disconnected after a time.
 #[test]
 fn a_deaf_application_goes() {
     let mut config = config();
@@ -75,7 +75,7 @@ fn a_deaf_application_goes() {
     a.wait_empty();
 }
 
-/// As many requests wait for a listener's answer as it asked for, and no more than 64 of one
+/// HT-3: as many requests wait for a listener's answer as it asked for, and no more than 64 of one
 /// peer's; the peer is told at once that the others are turned down.
 #[test]
 fn waiting_requests_are_bounded() {

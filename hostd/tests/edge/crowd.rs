@@ -35,8 +35,8 @@ fn post_only(daemon: &Daemon, peer: &Daemon, seed: u64, stop: &AtomicBool) -> u6
     posted
 }
 
-/// Sessions are full, some are deaf, and one is served: what it sends arrives as it was sent. When
-/// they end all is given back.
+/// HT-3: sessions are full, some are deaf, and one is served: what it sends arrives as it was sent.
+/// When they end all is given back.
 #[test]
 fn a_transfer_beside_full_and_deaf_sessions() {
     let (a, b) = pair(&small_quotas());
@@ -63,8 +63,8 @@ fn a_transfer_beside_full_and_deaf_sessions() {
     b.wait_empty();
 }
 
-/// The same with figures: the application keeps 0.95 of its messages a second, and their time at
-/// the 99th percentile grows by no more than a fifth, against a thread that takes as much of the
+/// HT-3: the same with figures: the application keeps 0.95 of its messages a second, and their time
+/// at the 99th percentile grows by no more than a fifth, against a thread that takes as much of the
 /// machine as theirs and uses no hostd, over all windows, which take turns. Both threads are alike
 /// for the kernel.
 #[test]

@@ -85,8 +85,8 @@ fn wait_welcome(daemon: &Daemon) {
     }
 }
 
-/// Connections that say nothing count, so that a user has no more of them than sessions; the next
-/// is told so without being read, in the library's words too.
+/// HT-3: connections that say nothing count, so that a user has no more of them than sessions; the
+/// next is told so without being read, in the library's words too.
 #[test]
 fn silent_connections_are_counted() {
     let mut config = config();
@@ -124,9 +124,9 @@ fn lingering() -> (TcpStream, TcpStream) {
     (lingering, unread)
 }
 
-/// A descriptor whose close takes as long as its sender likes keeps nobody else waiting: here a
-/// connection that lingers, with data that its peer does not read. It comes with a request that is
-/// refused, a record without bytes, one that is no request, and unread behind such a one.
+/// HT-3: a descriptor whose close takes as long as its sender likes keeps nobody else waiting: here
+/// a connection that lingers, with data that its peer does not read. It comes with a request that
+/// is refused, a record without bytes, one that is no request, and unread behind such a one.
 #[test]
 fn a_descriptor_that_does_not_close() {
     let (a, _b) = pair(&config());
@@ -291,8 +291,9 @@ fn users_have_quotas() {
     a.wait_empty();
 }
 
-/// An application whose descriptors find no free number in the daemon is told of the shortage, and
-/// goes on when it is over. In a process of its own, which it takes all descriptors from.
+/// HT-3: an application whose descriptors find no free number in the daemon is told of the
+/// shortage, and goes on when it is over. In a process of its own, which it takes all descriptors
+/// from.
 #[test]
 fn a_shortage_of_descriptors() {
     const CHILD: &str = "HOSTD_EDGE_SHORTAGE";

@@ -18,7 +18,7 @@ use rand_core::Rng;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-/// Any bytes on the socket end the session that sent them, with a reason, and nothing else.
+/// HT-3: any bytes on the socket end the session that sent them, with a reason, and nothing else.
 #[test]
 fn garbage_on_the_socket() {
     let (a, _b) = pair(&config());
@@ -61,7 +61,7 @@ fn garbage_on_the_socket() {
     a.wait_empty();
 }
 
-/// Requests that are lawful in form and not in content are refused one by one.
+/// HT-3: requests that are lawful in form and not in content are refused one by one.
 #[test]
 fn requests_for_what_is_not_ones_own() {
     let (a, _b) = pair(&config());
@@ -133,7 +133,7 @@ fn requests_for_what_is_not_ones_own() {
     is_well(&a);
 }
 
-/// Who speaks another version is told so, with both.
+/// HT-2: who speaks another version is told so, with both.
 #[test]
 fn other_versions() {
     let (a, _b) = pair(&config());
@@ -157,7 +157,7 @@ fn other_versions() {
     is_well(&a);
 }
 
-/// Memory that could vanish under the daemon, or is none, is refused.
+/// HT-3: memory that could vanish under the daemon, or is none, is refused.
 #[test]
 fn doubtful_memory() {
     let (a, _b) = pair(&config());
@@ -220,7 +220,8 @@ fn doubtful_memory() {
     assert!(matches!(reply, Reply::Region { .. }), "{reply:?}");
 }
 
-/// Descriptors and indices that the library never writes break their queue pair, and nothing else.
+/// HT-3: descriptors and indices that the library never writes break their queue pair, and nothing
+/// else.
 #[test]
 fn descriptors_that_point_anywhere() {
     let (a, _b) = pair(&config());
@@ -277,7 +278,8 @@ fn descriptors_that_point_anywhere() {
     a.wait_empty();
 }
 
-/// An application that fills its own doorbell, blocks it and drains it does not stop the daemon.
+/// HT-3: an application that fills its own doorbell, blocks it and drains it does not stop the
+/// daemon.
 #[test]
 fn a_doorbell_that_would_block() {
     let (a, _b) = pair(&config());
@@ -294,7 +296,8 @@ fn a_doorbell_that_would_block() {
     is_well(&a);
 }
 
-/// An application that asks and does not listen is disconnected, and meanwhile others are served.
+/// HT-3: an application that asks and does not listen is disconnected, and meanwhile others are
+/// served.
 #[test]
 fn a_deaf_application() {
     let (a, _b) = pair(&config());
@@ -313,8 +316,8 @@ fn a_deaf_application() {
     a.wait_empty();
 }
 
-/// An application that hangs very many watches on its socket, or on the pipe that wakes it, has
-/// each of them walked by whoever writes there. Its session is ended. In a process of its own,
+/// HT-3: an application that hangs very many watches on its socket, or on the pipe that wakes it,
+/// has each of them walked by whoever writes there. Its session is ended. In a process of its own,
 /// which may have more descriptors.
 #[test]
 fn an_application_that_is_dear_to_wake() {
@@ -387,7 +390,7 @@ fn watch(file: BorrowedFd<'_>) -> (Vec<OwnedFd>, Vec<Epoll>) {
     (copies, epolls)
 }
 
-/// What an application held is released when it goes, however it goes.
+/// HT-3: what an application held is released when it goes, however it goes.
 #[test]
 fn everything_is_released() {
     let (a, b) = pair(&config());

@@ -19,6 +19,7 @@ mod paths;
 mod posting;
 mod raw;
 mod rig;
+mod services;
 mod shared_queue;
 mod siege;
 mod solicited;

@@ -95,8 +95,8 @@ fn memfds() -> BTreeSet<String> {
     mapped.chain(open).collect()
 }
 
-/// An application cannot make a hole in anything that the daemon touches, by no way there is, and
-/// the daemon has no memory of its own in it: what an application holds is charged to itself.
+/// HT-3: an application cannot make a hole in anything that the daemon touches, by no way there is,
+/// and the daemon has no memory of its own in it: what an application holds is charged to itself.
 #[test]
 fn what_is_shared_is_the_applications_and_stays() {
     if !alone("memory::what_is_shared_is_the_applications_and_stays") {
@@ -189,8 +189,8 @@ fn spoiled(good: &OwnedFd) -> Vec<(OwnedFd, &'static str)> {
     ]
 }
 
-/// Memory that is not all there, could shrink, has another size, or is no ring, is refused by its
-/// name, and nothing is left of the request.
+/// HT-3: memory that is not all there, could shrink, has another size, or is no ring, is refused by
+/// its name, and nothing is left of the request.
 #[test]
 fn doubtful_rings_are_refused_by_name() {
     let (a, _b) = pair(&config());
@@ -241,7 +241,7 @@ fn doubtful_rings_are_refused_by_name() {
     is_well(&a);
 }
 
-/// What a ring takes of the quota is free again when it is given back.
+/// HT-3: what a ring takes of the quota is free again when it is given back.
 #[test]
 fn rings_count_as_memory() {
     let mut config = config();

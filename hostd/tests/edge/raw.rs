@@ -64,7 +64,13 @@ impl Raw {
             poll(&mut fds, time).expect("poll") > 0,
             "the daemon says nothing"
         );
-        match shm_socket::receive(self.socket.as_fd()) {
+        // A daemon that closes unread what was sent resets the connection, and the kernel tells
+        // that once before what the daemon had said.
+        let received = match shm_socket::receive(self.socket.as_fd()) {
+            Err(Errno::ECONNRESET) => shm_socket::receive(self.socket.as_fd()),
+            received => received,
+        };
+        match received {
             Ok(Some(received)) => {
                 let message = FromDaemon::decode(&received.bytes).expect("a lawful message");
                 Some((message, received.descriptors))

@@ -30,6 +30,9 @@ use tokio::sync::oneshot;
 /// How long anything in these tests may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Bytes from which on a frame is long: of data, and neither acknowledgements nor set-up.
+const LONG: usize = 600;
+
 /// One end of a cable.
 struct Plug {
     mac: [u8; 6],
@@ -38,6 +41,9 @@ struct Plug {
     /// Announces frames as a socket does: each time anew, and never read.
     wake_peer: Arc<EventFd>,
     sent: Vec<Frame>,
+    /// Long packets are lost, one in so many; zero: none.
+    loses: Arc<AtomicU8>,
+    long: u8,
 }
 
 impl QueueIo for Plug {
@@ -57,8 +63,15 @@ impl QueueIo for Plug {
     fn transmit(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.len();
         for frame in batch.drain(..) {
-            // Full: lost, as on a real cable.
-            let _ = self.to.try_send(frame.bytes().to_vec());
+            let loses = self.loses.load(Ordering::Relaxed);
+            self.long += u8::from(loses > 0 && frame.len() > LONG);
+            let lost = loses > 0 && self.long >= loses;
+            if lost {
+                self.long = 0;
+            } else {
+                // Full: lost, as on a real cable.
+                let _ = self.to.try_send(frame.bytes().to_vec());
+            }
             self.sent.push(frame);
         }
         count
@@ -90,6 +103,8 @@ pub(crate) struct Daemon {
     applications: Applications,
     /// What applications see of the cable.
     pub(crate) port: Arc<Port>,
+    /// Of its long packets one in so many is lost; zero: none.
+    pub(crate) loses: Arc<AtomicU8>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     region: std::sync::Arc<Region>,
@@ -145,6 +160,8 @@ pub(crate) fn pair(config: &Config) -> (Daemon, Daemon) {
         from: from_b,
         wake_peer: wake_b.clone(),
         sent: Vec::new(),
+        loses: Arc::default(),
+        long: 0,
     };
     let b = Plug {
         mac: mac(2),
@@ -152,6 +169,8 @@ pub(crate) fn pair(config: &Config) -> (Daemon, Daemon) {
         from: from_a,
         wake_peer: wake_a.clone(),
         sent: Vec::new(),
+        loses: Arc::default(),
+        long: 0,
     };
     (start(config, 1, a, wake_a), start(config, 2, b, wake_b))
 }
@@ -166,7 +185,7 @@ async fn answer_all(
         let destination = question.destination;
         worker
             .insist(Command::SetRoutes(
-                destination,
+                destination.into(),
                 vec![(PortId::FIRST, route(destination))],
             ))
             .await;
@@ -182,14 +201,12 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
     let listener = listen_at(&socket).expect("the socket");
     let region = Region::heap(FRAMES, 4096, 256);
     let pool = FramePool::new(region.clone());
+    let loses = plug.loses.clone();
     let ports = vec![NetPort::new(vec![plug])];
     let mut running = start_worker(
         config,
         seed,
-        &[Speeds {
-            pacing: Rate::from_gbps(10),
-            link: Rate::from_gbps(10),
-        }],
+        &[standing().speeds],
         ports,
         pool,
         |sleeper, _| sleeper.watch_socket(woken.as_fd()),
@@ -248,6 +265,7 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
         worker,
         applications,
         port,
+        loses,
         stop: Some(stop),
         thread: Some(thread),
         region,

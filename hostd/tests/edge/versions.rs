@@ -55,8 +55,8 @@ fn old_daemon(socket: OwnedFd) -> Vec<Request> {
     }
 }
 
-/// The library works with a daemon that offers less, and refuses what that daemon does not know
-/// before it is asked.
+/// HT-2: the library works with a daemon that offers less, and refuses what that daemon does not
+/// know before it is asked.
 #[test]
 fn an_older_daemon() {
     let kind = SockType::SeqPacket;
@@ -83,7 +83,7 @@ fn an_older_daemon() {
     assert!(asked.len() >= 3 && !asked.iter().any(unknown), "{asked:?}");
 }
 
-/// An application of version 3.0 is served by this daemon, which names what both know.
+/// HT-2: an application of version 3.0 is served by this daemon, which names what both know.
 #[test]
 fn an_older_application() {
     let (a, b) = pair(&config());

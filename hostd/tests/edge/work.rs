@@ -415,7 +415,7 @@ fn the_death_of_the_daemon_is_noticed() {
     ));
 }
 
-/// A daemon that is told to end closes its connections in good order, and takes no new ones.
+/// HT-2: a daemon that is told to end closes its connections in good order, and takes no new ones.
 #[test]
 fn draining_closes_connections() {
     let (a, b) = pair(&config());
@@ -437,7 +437,7 @@ fn draining_closes_connections() {
     ));
 }
 
-/// Connections that cannot be say why.
+/// HT-1: connections that cannot be say why.
 #[test]
 fn refusals_have_reasons() {
     let (a, b) = pair(&config());

@@ -3,7 +3,9 @@
 use crate::connection::{PORT, both, config, established, has, parameters, request};
 use crate::network::{Host, Network};
 use common::time::Span;
-use hostd::verbs::{EngineConfig, EngineError, Event, ReadyToReceive, ReadyToSend, Route};
+use hostd::verbs::{
+    Direction, EngineConfig, EngineError, Event, ReadyToReceive, ReadyToSend, Route,
+};
 use std::net::IpAddr;
 
 /// Another address of the host that has `address`.
@@ -174,5 +176,55 @@ fn by_hand_packets_leave_from_the_address_that_was_told() {
         ends.sort_unstable();
         assert_eq!(ends, chosen);
     }
+    network.close();
+}
+
+/// HT-1: packets that leave from an address with a way of its own take that, from the first
+/// connection message on, on the side that connects and on the one that answers; others, and all
+/// once it has none any more, take the usual one.
+#[test]
+fn an_address_with_a_way_of_its_own() {
+    const OTHER: [u8; 6] = [2, 0, 0, 0, 9, 9];
+    let from = |destination, own| Direction {
+        destination,
+        source: Some(own),
+    };
+    let mut network = Network::new(9, both());
+    let own = [0, 1].map(|host: usize| network.hosts[host].address);
+    let chosen = own.map(second);
+    network.hosts[1].engine.listen(PORT).expect("free");
+    for (host, peer) in [(0, chosen[1]), (1, chosen[0])] {
+        let usual = network.hosts[host].route();
+        let route = Route {
+            source: chosen[host],
+            destination_mac: OTHER,
+            ..usual
+        };
+        let engine = &mut network.hosts[host].engine;
+        engine.set_route(peer, usual).expect("legal");
+        engine
+            .set_route(from(peer, chosen[host]), route)
+            .expect("legal");
+        let mixed = engine.set_route(from(peer, IpAddr::from([0; 16])), route);
+        assert_eq!(mixed, Err(EngineError::Argument));
+    }
+    let other_way = |network: &mut Network| {
+        let tap = network.tap.replace(Vec::new()).expect("set below");
+        assert!(tap.len() > 12);
+        let count = |to: bool| tap.iter().filter(|it| (it[..6] == OTHER) == to).count();
+        (count(true) > 0, count(false) > 0)
+    };
+    network.tap = Some(Vec::new());
+    let qpns = connect(&mut network, Some(chosen[0]), chosen[1]).expect("it stands");
+    talk(&mut network, qpns);
+    assert_eq!(other_way(&mut network), (true, false));
+    for (host, peer) in [(0, chosen[1]), (1, chosen[0])] {
+        let engine = &mut network.hosts[host].engine;
+        engine
+            .set_routes(from(peer, chosen[host]), &[])
+            .expect("legal");
+    }
+    talk(&mut network, qpns);
+    assert_eq!(other_way(&mut network), (false, true));
     network.close();
 }

@@ -1,6 +1,6 @@
 //! Connection set-up, negotiation and tear-down over a network that loses messages.
 
-use crate::network::{Impairment, Network};
+use crate::network::{Host, Impairment, Network};
 use common::time::Span;
 use common::wire::cm::{Mad, Message};
 use hostd::verbs::{
@@ -65,7 +65,16 @@ pub(crate) fn has(network: &Network, host: usize, wanted: impl Fn(&Event) -> boo
 
 /// Connects host 0 to host 1 through the connection manager.
 pub(crate) fn connect(network: &mut Network) -> ([u32; 2], [ConnectionId; 2]) {
+    connect_with(network, |_, _| {})
+}
+
+/// The same; `prepare` has the queue pairs before.
+pub(crate) fn connect_with(
+    network: &mut Network,
+    prepare: impl FnOnce(&mut [Host; 2], [u32; 2]),
+) -> ([u32; 2], [ConnectionId; 2]) {
     let qpns = [network.hosts[0].queue_pair(), network.hosts[1].queue_pair()];
+    prepare(&mut network.hosts, qpns);
     network.hosts[1].engine.listen(PORT).expect("free");
     let peer = network.hosts[1].address;
     let active = network.hosts[0]
@@ -266,7 +275,7 @@ fn set_up_survives_loss() {
     }
 }
 
-/// Refusals have their reasons: nobody listens, or the application says no.
+/// HT-10: refusals have their reasons: nobody listens, or the application says no.
 #[test]
 fn refusals_are_told() {
     let mut network = Network::new(7, both());
@@ -307,7 +316,7 @@ fn refusals_are_told() {
     network.close();
 }
 
-/// A peer that is not there, or to which there is no route, is told in bounded time.
+/// HT-10: a peer that is not there, or to which there is no route, is told in bounded time.
 #[test]
 fn nobody_there() {
     for routed in [true, false] {
@@ -338,7 +347,7 @@ fn nobody_there() {
     }
 }
 
-/// A queue pair that is destroyed, or fails, takes its connection down on both sides.
+/// HT-23: a queue pair that is destroyed, or fails, takes its connection down on both sides.
 #[test]
 fn a_queue_pair_takes_its_connection_along() {
     let gone = |event: &Event| matches!(event, Event::Disconnected { .. });
@@ -369,7 +378,7 @@ fn a_queue_pair_takes_its_connection_along() {
     network.close();
 }
 
-/// A peer that began anew is not taken for its former self.
+/// HT-10: a peer that began anew is not taken for its former self.
 #[test]
 fn a_peer_that_began_anew_connects_again() {
     let mut network = Network::new(11, both());
@@ -399,7 +408,7 @@ fn repeated_requests_are_one_request() {
     network.close();
 }
 
-/// Set-up takes a round trip and a half, not a time-out.
+/// HT-20: set-up takes a round trip and a half, not a time-out.
 #[test]
 fn set_up_is_quick() {
     let mut network = Network::new(13, both());

@@ -20,12 +20,15 @@ use rand_pcg::Pcg64Mcg;
 /// Where BTH begins over IPv4.
 const BTH: usize = 14 + 20 + 8;
 
-const ALGORITHMS: [Congestion; 5] = [
+const ALGORITHMS: [Congestion; 8] = [
     Congestion::Fixed,
     Congestion::Nscc,
     Congestion::Swift,
+    Congestion::SwiftCsig,
     Congestion::Dctcp,
     Congestion::Dcqcn,
+    Congestion::Timely,
+    Congestion::Poseidon,
 ];
 
 /// Messages of a transfer, and the bytes of each.

@@ -238,7 +238,7 @@ fn blind_injection_changes_nothing() {
     quiet.close();
 }
 
-/// The attack of the test above is one: with the cookie such a packet is taken.
+/// HT-3: the attack of the test above is one: with the cookie such a packet is taken.
 #[test]
 fn with_the_cookie_a_forged_packet_is_taken() {
     let (mut network, qpns) = transfer(14);

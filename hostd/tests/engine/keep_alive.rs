@@ -86,7 +86,7 @@ fn a_silent_peer_is_not_disturbed() {
     }
 }
 
-/// Without keep-alive nothing is sent on an idle connection.
+/// HT-24: without keep-alive nothing is sent on an idle connection.
 #[test]
 fn keep_alive_can_be_off() {
     let off = EngineConfig {

@@ -2,6 +2,8 @@
 
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::csig::{Kind, Tag, Tpids};
+use common::wire::int::{self, Hop, Scaled};
 use common::wire::roce::Cookie;
 use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
@@ -80,7 +82,7 @@ impl Host {
         };
         Self {
             engine,
-            pool: FramePool::new(Region::heap(FRAMES, 4096, 0)),
+            pool: FramePool::new(Region::heap(FRAMES, 4096, 64)),
             domain,
             cq,
             memory,
@@ -190,6 +192,12 @@ pub(crate) struct Impairment {
     pub(crate) dead: [bool; 2],
     /// Planes that carry nothing: port n of one host leads to port n of the other.
     pub(crate) dead_planes: [bool; 4],
+    /// What a switch writes in CSIG tags: value and locator.
+    pub(crate) signs: Option<(u32, u16)>,
+    /// A switch writes itself in INT tags, with so many bytes in its queue.
+    pub(crate) queue: Option<u64>,
+    /// A switch takes tags of CSIG and INT off.
+    pub(crate) strips: bool,
 }
 
 impl Default for Impairment {
@@ -206,6 +214,9 @@ impl Default for Impairment {
             stalled_until: Time::ZERO,
             dead: [false; 2],
             dead_planes: [false; 4],
+            signs: None,
+            queue: None,
+            strips: false,
         }
     }
 }
@@ -249,6 +260,8 @@ pub(crate) struct Network {
     /// By arrival, then by departure.
     under_way: BinaryHeap<Reverse<UnderWay>>,
     departures: u64,
+    /// Bytes of frames with telemetry that the switch sent.
+    switched: u32,
     random: Pcg64Mcg,
     pub(crate) seed: u64,
     /// RDMA READs and atomic operations that a responder takes at a time.
@@ -280,6 +293,7 @@ impl Network {
             impairment: Impairment::default(),
             under_way: BinaryHeap::new(),
             departures: 0,
+            switched: 0,
             random: Pcg64Mcg::new(u128::from(seed)),
             seed,
             depth: 16,
@@ -361,14 +375,46 @@ impl Network {
         if let Some(tap) = &mut self.tap {
             tap.push(bytes.clone());
         }
-        let ip = if bytes[12] == 0x08 { 20 } else { 40 };
-        let source = u16::from_be_bytes([bytes[14 + ip], bytes[15 + ip]]);
+        let kind = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let tag = Tpids::default().kind(kind(&bytes, 12));
+        let start = 14 + tag.map_or(0, Kind::len);
+        let ip = if kind(&bytes, start - 2) == 0x0800 {
+            20
+        } else {
+            40
+        };
+        let source = kind(&bytes, start + ip);
         let path = usize::from(source.wrapping_mul(0x9e37) >> 14);
         if from == 0 {
             self.carried[path] += 1;
             self.carried_by[port.index()] += 1;
         }
         let impairment = self.impairment.clone();
+        match tag {
+            Some(Kind::Csig(form)) => {
+                if let Some((value, locator)) = impairment.signs {
+                    let mut tag = Tag::read(form, &bytes[12..]).expect("whole");
+                    (tag.value, tag.locator) = (value, locator);
+                    tag.write(form, &mut bytes[12..]).expect("whole");
+                }
+            }
+            Some(Kind::Int) => {
+                self.switched += u32::try_from(bytes.len()).expect("short");
+                if let Some(queue) = impairment.queue {
+                    let hop = Hop {
+                        sent: self.switched,
+                        at: u32::try_from(self.now.nanos() & u64::from(u32::MAX)).expect("cut"),
+                        queue: Scaled::of(queue),
+                        speed: Scaled::of(10_000_000),
+                    };
+                    int::add(&mut bytes[12..], &hop).expect("whole");
+                }
+            }
+            None => {}
+        }
+        if tag.is_some() && impairment.strips {
+            bytes.drain(12..start - 2);
+        }
         if impairment.black_holes[path]
             || impairment.dead[from]
             || impairment.dead_planes[port.index()]

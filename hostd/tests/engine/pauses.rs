@@ -319,6 +319,31 @@ fn time_outs_come_in_time_after_a_pause() {
     }
 }
 
+/// HT-38, HT-45: PAUSE stops classes of several priorities at the same time; the clocks stand still
+/// for that time once, not once for each priority.
+#[test]
+fn a_pause_of_several_classes_counts_once() {
+    let config = EngineConfig {
+        low_class: 8 << 2 | 0b10,
+        ..EngineConfig::default()
+    };
+    let mut network = Network::new(1, [config.clone(), config]);
+    let qpns = network.connected(Some(MultipathConfig::default()));
+    network.turn();
+    network.impairment.dead = [true, false];
+    post(&mut network, 0, qpns, 1, 100);
+    network.turn();
+    let end = network.now + Span::from_millis(200);
+    while network.now < end {
+        ask(&mut network, 0, &Control::Pause(u16::MAX));
+        network.pass(time_of(u16::MAX) - Span::from_micros(100));
+    }
+    assert_eq!(counters(&network, 0, qpns[0]).timeouts, 0);
+    network.pass(Span::from_millis(30));
+    assert!(counters(&network, 0, qpns[0]).timeouts > 0);
+    network.close();
+}
+
 /// HT-45: a transfer that is paused again and again, for longer than any time-out at times,
 /// completes without a single retransmission.
 #[test]

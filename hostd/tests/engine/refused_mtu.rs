@@ -115,8 +115,8 @@ fn an_mtu_that_is_refused_is_asked_for_once_more() {
     }
 }
 
-/// A link of which something is known only when the application has accepted: the refusal says the
-/// same, and the second REQ is another request.
+/// HT-10: a link of which something is known only when the application has accepted: the refusal
+/// says the same, and the second REQ is another request.
 #[test]
 fn an_mtu_is_refused_also_after_the_request_was_accepted() {
     let (mut network, qpn) = network(4096, false, false);
@@ -155,8 +155,8 @@ fn an_mtu_is_refused_also_after_the_request_was_accepted() {
     network.close();
 }
 
-/// A REJ about the MTU that says nothing that can be asked for, or says so a second time, ends the
-/// attempt; nobody asks a third time.
+/// HT-10: a REJ about the MTU that says nothing that can be asked for, or says so a second time,
+/// ends the attempt; nobody asks a third time.
 #[test]
 fn refusals_that_lead_nowhere_end_the_attempt() {
     let about_mtu = |rej: &mut Rej, len, code: u8| {

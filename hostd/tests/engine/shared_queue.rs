@@ -5,9 +5,10 @@ use common::time::Span;
 use hostd::memory::RegionMemory;
 use hostd::verbs::{
     Completion, CompletionOpcode, EngineConfig, EngineError, Event, MultipathConfig,
-    QueuePairRequest, ReadyToSend, ReceiveRequest, SharedQueueId, SharedQueueRequest, State,
-    Status, Transition,
+    QueuePairRequest, ReadyToSend, ReceiveRequest, SendOpcode, Service, SharedQueueId,
+    SharedQueueRequest, State, Status, Transition,
 };
+use std::collections::BTreeSet;
 
 const SEND: ReadyToSend = ReadyToSend {
     sq_psn: 0xff_fff0,
@@ -38,6 +39,16 @@ fn shared_queue(network: &mut Network, max_wr: u32, limit: u32) -> SharedQueueId
 
 /// A connection from host 0 to host 1, which takes its receives from `shared`.
 fn connected(network: &mut Network, shared: SharedQueueId, room: u32, plain: bool) -> [u32; 2] {
+    let multipath = (!plain).then(MultipathConfig::default);
+    connected_as(network, shared, room, multipath)
+}
+
+fn connected_as(
+    network: &mut Network,
+    shared: SharedQueueId,
+    room: u32,
+    multipath: Option<MultipathConfig>,
+) -> [u32; 2] {
     let first = network.hosts[0].queue_pair();
     let host = &mut network.hosts[1];
     let request = QueuePairRequest {
@@ -52,7 +63,6 @@ fn connected(network: &mut Network, shared: SharedQueueId, room: u32, plain: boo
     let second = host.engine.create_queue_pair(request).expect("room");
     let init = Transition::Init(PEERS);
     host.engine.modify_queue_pair(second, &init).expect("legal");
-    let multipath = (!plain).then(MultipathConfig::default);
     network.connect([first, second], multipath, SEND);
     [first, second]
 }
@@ -282,6 +292,71 @@ fn a_taken_receive_always_completes() {
     let standing = network.hosts[1].engine.queue_pair_statistics(second);
     assert_eq!(standing.expect("there").state, State::Error);
     network.close();
+}
+
+/// HT-39, HT-1: messages of services without an order take shared receives before their turn, each
+/// one, also if receives come one by one; none is taken twice, and what is in it is the message.
+#[test]
+fn messages_before_their_turn_take_shared_receives() {
+    for (seed, service) in [(1, Service::Unordered), (2, Service::Idempotent)] {
+        let mut network = network(seed);
+        network.impairment = Impairment {
+            skew: Span::from_micros(40),
+            jitter: Span::from_micros(60),
+            loss: 100,
+            ..Impairment::default()
+        };
+        let bytes = network.fill(0);
+        let shared = shared_queue(&mut network, 256, 0);
+        let agreed = MultipathConfig {
+            service,
+            ..MultipathConfig::default()
+        };
+        let pairs: Vec<_> = (0..3)
+            .map(|_| connected_as(&mut network, shared, 256, Some(agreed)))
+            .collect();
+        for (number, [first, _]) in (0..180).zip(pairs.iter().cycle()) {
+            let host = &mut network.hosts[0];
+            let at = u64::from(number) * u64::from(BUFFER);
+            let mut request = host.send(number.into(), at, number * 997 % 4000);
+            (request.opcode, request.imm) = (SendOpcode::SendWithImm, number);
+            host.engine.post_send(*first, request).expect("room");
+        }
+        let mut posted = 0;
+        let done = network.run(Span::from_secs(20), |network| {
+            let came = received(network).len() as u64;
+            while posted < 180 && posted < came + 4 {
+                post(network, shared, posted).expect("room");
+                posted += 1;
+            }
+            came == 180
+        });
+        assert!(done, "seed {seed}: {} came", received(&network).len());
+        let mut numbers = BTreeSet::new();
+        let mut taken = BTreeSet::new();
+        for completion in received(&network) {
+            let number = completion.imm.expect("all have some");
+            assert!(numbers.insert(number), "seed {seed}: {number} came twice");
+            assert!(taken.insert(completion.wr_id), "seed {seed}: taken twice");
+            let mut got = vec![0; completion.byte_len as usize];
+            let place = completion.wr_id * u64::from(BUFFER);
+            assert!(network.hosts[1].memory.copy_out(place, &mut got));
+            let from = number as usize * BUFFER as usize;
+            assert_eq!(got.len(), number as usize * 997 % 4000, "seed {seed}");
+            assert_eq!(got, bytes[from..from + got.len()], "seed {seed}: {number}");
+        }
+        let early = pairs.iter().map(|[_, second]| {
+            let standing = network.hosts[1].engine.queue_pair_statistics(*second);
+            standing.expect("there").counters.early_messages
+        });
+        let early: Vec<_> = early.collect();
+        println!("seed {seed}: {early:?} before their turn");
+        assert!(
+            early.iter().all(|count| *count > 0),
+            "seed {seed}: {early:?}"
+        );
+        network.close();
+    }
 }
 
 /// HT-1, HT-3: connections that wait for shared receives get them in turn.

@@ -13,9 +13,9 @@ fn psn(frame: &[u8]) -> u32 {
     u32::from_be_bytes([0, frame[BTH + 9], frame[BTH + 10], frame[BTH + 11]])
 }
 
-/// Nine connections of one application on which a packet is missing and all behind it have come do
-/// not take the frames that another application reorders its packets with. When nobody closes the
-/// gaps for longer than any sender tries, the frames come back.
+/// HT-3, HT-40: nine connections of one application on which a packet is missing and all behind it
+/// have come do not take the frames that another application reorders its packets with. When nobody
+/// closes the gaps for longer than any sender tries, the frames come back.
 #[test]
 fn open_gaps_leave_frames_to_others() {
     let config = || EngineConfig {

@@ -5,7 +5,7 @@ use crate::network::{MEMORY, Network};
 use common::time::Span;
 use hostd::verbs::{
     CompletionOpcode, DropReason, EngineConfig, EngineError, Event, MultipathConfig, ReadyToSend,
-    SendOpcode, SendRequest, State, Status, Transition,
+    SendOpcode, SendRequest, Service, State, Status, Transition,
 };
 
 fn configs() -> [EngineConfig; 2] {
@@ -20,6 +20,9 @@ const MULTIPATH: MultipathConfig = MultipathConfig {
     reorder_buffer: 512,
     flowlet_timeout: Span::from_micros(500),
     marks: true,
+    signals: false,
+    telemetry: false,
+    service: Service::Ordered,
     changes: true,
 };
 

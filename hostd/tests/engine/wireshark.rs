@@ -1,11 +1,11 @@
 //! What Wireshark shows of a connection's whole life with `etc/wireshark/mpeh.lua`.
 
-use crate::connection::{both, connect};
+use crate::connection::{both, connect_with};
 use crate::network::Network;
 use common::time::Span;
 use common::wire::cm::{Mad, Message};
 use common::wire::roce::{Aeth, Headers, MARK_BITS, SACK_BITS};
-use hostd::verbs::{SendOpcode, SendRequest};
+use hostd::verbs::{SendOpcode, SendRequest, Service};
 use std::path::Path;
 use std::process::Command;
 
@@ -66,6 +66,7 @@ const FIELDS: &[&str] = &[
     "mpeh_offer.flowlet_us",
     "mpeh_offer.cookie",
     "mpeh_offer.blocks",
+    "mpeh_offer.service",
     "mpeh_offer.data_length",
 ];
 
@@ -74,7 +75,12 @@ const FIELDS: &[&str] = &[
 fn recording() -> Vec<Vec<u8>> {
     let mut network = Network::new(51, both());
     network.arrivals = Some(Vec::new());
-    let (qpns, connections) = connect(&mut network);
+    let (qpns, connections) = connect_with(&mut network, |hosts, qpns| {
+        for (host, qpn) in hosts.iter_mut().zip(qpns) {
+            let chosen = host.engine.choose_service(qpn, Service::Unordered);
+            chosen.expect("in INIT");
+        }
+    });
     network.impairment.trims = 100;
     network.impairment.marks = 200;
     network.impairment.loss = 20;
@@ -246,7 +252,8 @@ fn offered(frame: &[u8], say: &mut impl FnMut(&str, String)) {
         say(&format!("mpeh_offer.{name}"), value.to_string());
     }
     say("mpeh_offer.cookie", hex.concat());
-    say("mpeh_offer.blocks", offer[22].to_string());
+    say("mpeh_offer.blocks", (offer[22] & 0x3f).to_string());
+    say("mpeh_offer.service", (offer[22] >> 6).to_string());
     say("mpeh_offer.data_length", offer[23].to_string());
 }
 
@@ -268,7 +275,7 @@ fn normal(value: &str) -> String {
 }
 
 /// A capture file with one frame a microsecond.
-fn capture(path: &Path, frames: &[Vec<u8>]) {
+pub(crate) fn capture(path: &Path, frames: &[Vec<u8>]) {
     const HEADER: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 0x0004_0000, 1];
     let mut file: Vec<u8> = HEADER.iter().flat_map(|it| it.to_le_bytes()).collect();
     for (at, frame) in (0_u32..).zip(frames) {

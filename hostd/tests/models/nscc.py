@@ -36,7 +36,7 @@ class Nscc:
         self.share = 0.0  # of a crowd, in bytes of a round trip
 
     def least(self):
-        return min(max(MSS / 128, 0.9 * self.share), MSS)
+        return min(max(MSS / 128, self.share), MSS)
 
     def clamp(self):
         self.cwnd = min(max(self.cwnd, self.least()), MAX)

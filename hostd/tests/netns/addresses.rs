@@ -184,3 +184,56 @@ fn applications_are_told_of_their_link() {
         assert_eq!((port.mtu, port.path_mtu), (mtu, path_mtu));
     }
 }
+
+/// HT-1: rules of the kernel that look at the source (`ip rule from`) decide on the way of packets
+/// from the addresses that they name, and of no others, also where a peer connects to such an
+/// address. What the kernel changes is followed.
+#[test]
+fn rules_that_look_at_the_source_are_followed() {
+    if !possible() {
+        return;
+    }
+    let link = Link::new();
+    let [a, b] = &link.hosts;
+    let run = |host: &Host, line: &str| host.namespace.run(line).expect("it succeeds");
+    run(a, "ip address add 10.9.0.11/24 dev eth0");
+    a.wait_for("the address", || index(a, "10.9.0.11").is_some());
+    let connect = |own: Option<&str>| {
+        let context = application(a);
+        let listener = application(b).listen("10.9.0.2".parse().expect("v4"), 0, 1);
+        let listener = listener.expect("a GID");
+        let queue = context.create_completion_queue(4).expect("room");
+        let options = QueuePairOptions::default();
+        let pair = context.create_queue_pair(&queue, &queue, options);
+        let mut pair = pair.expect("room");
+        if let Some(own) = own {
+            pair.bind(own.parse().expect("v4")).expect("own");
+        }
+        let there = SocketAddr::new("10.9.0.2".parse().expect("v4"), listener.port());
+        pair.connect(there, Private::EMPTY, PATIENCE)
+    };
+    message((a, Some("10.9.0.11")), (b, "10.9.0.2"));
+    // Nobody has the address of this gateway.
+    run(a, "ip route add 10.9.0.2 via 10.9.0.99 dev eth0 table 100");
+    run(a, "ip rule add from 10.9.0.11 lookup 100");
+    let led_away = |own| matches!(connect(own), Err(Error::Refused { text, .. }) if text.contains("10.9.0.99"));
+    a.wait_for("the rule", || led_away(Some("10.9.0.11")));
+    for own in [Some("10.9.0.1"), None] {
+        let ends = message((a, own), (b, "10.9.0.2"));
+        assert_eq!(ends[0].0, "10.9.0.1");
+    }
+    // Also of the address that the kernel chooses.
+    run(a, "ip rule add from 10.9.0.1 lookup 100");
+    a.wait_for("the second rule", || led_away(None));
+    run(a, "ip rule del from 10.9.0.1 lookup 100");
+    a.wait_for("no such rule", || !led_away(None));
+    let shown = run(b, "ip -o link show eth0");
+    let (_, mac) = shown.split_once("link/ether ").expect("it has one");
+    let line = format!("ip neigh replace 10.9.0.99 lladdr {} dev eth0", &mac[..17]);
+    run(a, &line);
+    message((a, Some("10.9.0.11")), (b, "10.9.0.2"));
+    message((b, None), (a, "10.9.0.11"));
+    run(a, "ip rule del from 10.9.0.11 lookup 100");
+    run(a, "ip neigh del 10.9.0.99 dev eth0");
+    message((a, Some("10.9.0.11")), (b, "10.9.0.2"));
+}

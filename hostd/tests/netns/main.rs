@@ -4,6 +4,7 @@
 //! Needs root, `ip`, `ethtool`, and the programs of the workspace beside `hostd`.
 
 mod addresses;
+mod asking;
 mod changes;
 mod following;
 mod planes;
@@ -536,8 +537,8 @@ fn a_killed_sender_leaves_nothing() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A daemon that is killed is an error for its applications and for the peer's, and can be started
-/// again at once.
+/// HT-2: a daemon that is killed is an error for its applications and for the peer's, and can be
+/// started again at once.
 #[test]
 fn a_killed_daemon_is_replaced() {
     if !possible() {
@@ -610,7 +611,7 @@ fn a_full_log_disk_costs_lines_only() {
     assert_eq!(wrong.status().expect("starts").code(), Some(1));
 }
 
-/// What cannot work is refused with a reason.
+/// MG-1: what cannot work is refused with a reason.
 #[test]
 fn wrong_configurations_are_refused() {
     if !possible() {

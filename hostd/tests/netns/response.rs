@@ -75,13 +75,13 @@ for round in range(rounds):
 ";
 
 /// Two hosts with a bridge between them, in which pauses can be made and data be seen.
-struct Middle {
-    link: Link,
-    bridge: Namespace,
+pub(super) struct Middle {
+    pub(super) link: Link,
+    pub(super) bridge: Namespace,
 }
 
 impl Middle {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let bridge = Namespace::new("hostd-test", "middle").expect("root may make it");
         bridge
             .run("ip link add br0 type bridge mcast_snooping 0 forward_delay 0")

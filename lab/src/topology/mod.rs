@@ -116,6 +116,12 @@ pub struct Options {
     pub hosts: u8,
     /// Speed of every link, in bits per second.
     pub speed: u64,
+    /// Speed of the links between switches, in bits per second, if it is another one.
+    #[serde(default)]
+    pub fabric_speed: Option<u64>,
+    /// How hosts answer to congestion.
+    #[serde(default)]
+    pub congestion: Congestion,
     /// Receive and transmit queues of every interface.
     pub queues: u8,
     /// MTU of every link.
@@ -134,6 +140,16 @@ pub struct Options {
     /// Links that lead through a bridge on which [`super::capture`] listens, each by the names of
     /// its nodes in any order.
     pub taps: Vec<(String, String)>,
+}
+
+/// How the hosts of a laboratory answer to congestion.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Congestion {
+    /// Not at all: so many packets are in flight, whatever becomes of them.
+    #[default]
+    Off,
+    /// Marks of switches slow them down, as in DCTCP.
+    Marks,
 }
 
 /// What the traffic managers of a laboratory's switches do.
@@ -170,6 +186,8 @@ impl Default for Options {
             spines: 2,
             hosts: 4,
             speed: 1_000_000_000,
+            fabric_speed: None,
+            congestion: Congestion::default(),
             queues: 1,
             mtu: 3000,
             daemons: Daemons::All,
@@ -228,7 +246,9 @@ impl Options {
                 return bad("--vlans", reason + ": some VLAN would have no host");
             }
         }
-        if !(1_000_000..=100_000_000_000).contains(&self.speed) {
+        let speeds = [Some(self.speed), self.fabric_speed];
+        let possible = 1_000_000..=100_000_000_000;
+        if speeds.iter().flatten().any(|it| !possible.contains(it)) {
             return bad("--speed", "between 1Mbps and 100Gbps".to_owned());
         }
         self.check_taps().or_else(|reason| bad("--tap", reason))

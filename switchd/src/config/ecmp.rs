@@ -9,6 +9,7 @@ use crate::tables::dlb::{
 };
 use common::config::{Refusals, within};
 use common::time::Span;
+use common::wire::schedule::Spread;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +90,20 @@ pub struct Group {
     pub next_hop_object: Option<u32>,
     /// How they choose.
     pub mode: Mode,
+}
+
+impl Dlb {
+    /// The finest that any group spreads.
+    pub fn finest(&self) -> Spread {
+        let spread = |mode| match mode {
+            Mode::Off => Spread::Nothing,
+            Mode::Flow => Spread::Flows,
+            Mode::Flowlet => Spread::Flowlets,
+            Mode::Packet => Spread::Packets,
+        };
+        let groups = self.group.iter().map(|group| spread(group.mode));
+        groups.fold(spread(self.mode), Spread::max)
+    }
 }
 
 /// A [`Group`] as it is compiled.

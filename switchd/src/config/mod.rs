@@ -18,9 +18,12 @@
 //!   facts      what has to be known of a port to compile its policy
 //!   speed      the speed of a port, as it is written
 //!   rings      the rings of a queue, as they are written
+//!   aiecn      [qos.aiecn] as it is written, and checked
 //!   qos        [qos] as it is written
 //!   ecmp       [ecmp] as it is written, checked, and as the workers need it
 //!   csig       [csig] in the same way
+//!   int        [int] in the same way
+//!   flows      [flows] as it is written and checked
 //!   schema     the other sections, and all of them together
 //!   ports      from names and patterns to the ports of this machine
 //!   policy     from [qos] to the policy, a file for each of its parts
@@ -30,10 +33,13 @@
 //!   live       where a configuration is read from, and what may change while the switch runs
 //! ```
 
+pub mod aiecn;
 pub mod csig;
 mod derived;
 pub mod ecmp;
 mod facts;
+pub mod flows;
+pub mod int;
 mod live;
 mod memory;
 mod policy;
@@ -49,6 +55,8 @@ pub use csig::Csig;
 pub use derived::{DerivedValue, comments};
 pub use ecmp::Ecmp;
 pub use facts::PortFacts;
+pub use flows::Flows;
+pub use int::Int;
 pub use live::{Change, DEFAULT_PATH, ENV_PREFIX, Source, check_live};
 pub use memory::{Fitted, Machine};
 pub use policy::Compiled;

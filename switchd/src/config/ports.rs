@@ -1,12 +1,14 @@
 //! From names and patterns to the ports of this machine.
 
 use super::facts::PortFacts;
+use super::policy::nobody;
 use super::rules::{is_pattern, matches_pattern};
 use super::schema::{Config, PortOverride};
 use super::speed::{LinkSpeed, Speed};
 use crate::limits::{MAX_PORTS, PORT_BURST_MIN};
 use crate::tables::PortEntry;
 use crate::tables::csig::PortCsig;
+use crate::tables::int::PortInt;
 use crate::tables::validation::SourceValidation;
 use common::config::{Refusal, require};
 use common::time::Span;
@@ -54,6 +56,8 @@ pub struct PortSettings {
     pub source_validation: SourceValidation,
     /// What it does with congestion signals; `None`: they are not known.
     pub csig: Option<Arc<PortCsig>>,
+    /// What it does with telemetry; `None`: it is not known.
+    pub int: Option<PortInt>,
 }
 
 impl PortSettings {
@@ -92,10 +96,10 @@ impl Config {
     }
 
     /// The ports on a machine with these `interfaces`: first the `[[port]]`s, then what the
-    /// patterns match, by name.
+    /// patterns match, by name. A pattern may match nothing yet.
     ///
     /// # Errors
-    /// A pattern matches nothing, or there are too many ports.
+    /// A name in `ports` is no interface, there is no port at all, or there are too many.
     pub fn resolve_ports(&self, interfaces: &[String]) -> Result<Vec<PortSettings>, Refusal> {
         let mut resolved = Vec::new();
         for (place, port) in self.port.iter().enumerate() {
@@ -107,10 +111,9 @@ impl Config {
                 .filter(|name| may_match(pattern, name))
                 .collect();
             names.sort();
-            let key = format!("ports[{place}]");
             require(
-                !names.is_empty(),
-                &key,
+                !names.is_empty() || is_pattern(pattern),
+                &format!("ports[{place}]"),
                 format_args!("no interface is called {pattern:?}; there are {interfaces:?}"),
             )?;
             for name in names {
@@ -119,10 +122,32 @@ impl Config {
                 }
             }
         }
+        require(
+            !resolved.is_empty(),
+            "ports",
+            format_args!(
+                "no interface matches {:?}; there are {interfaces:?}",
+                self.ports
+            ),
+        )?;
         let count = resolved.len();
         let text = format!("{count} interfaces match; at most {MAX_PORTS} ports are possible");
         require(count <= MAX_PORTS, "ports", text)?;
         Ok(resolved)
+    }
+
+    /// A warning for each pattern in `ports` that none of these ports matches yet.
+    pub fn pattern_warnings(&self, ports: &[PortFacts]) -> Vec<String> {
+        let is_free = |pattern: &str| {
+            !ports
+                .iter()
+                .any(|port| matches_pattern(pattern, &port.name))
+        };
+        let patterns = self.ports.iter().enumerate();
+        patterns
+            .filter(|(_, pattern)| is_pattern(pattern) && is_free(pattern))
+            .map(|(place, pattern)| format!("ports[{place}]: {} so far", nobody(pattern, ports)))
+            .collect()
     }
 
     /// Whether an interface is no port though a pattern matches its name: it is stacked on others.
@@ -194,6 +219,7 @@ impl Config {
                 .and_then(|it| it.source_validation)
                 .unwrap_or(defaults.source_validation),
             csig: self.csig.of_port(name),
+            int: self.int.of_port(name),
         }
     }
 }
@@ -215,6 +241,7 @@ impl PortSettings {
             burst: self.burst_bytes(speed),
             validation: self.source_validation,
             csig: self.csig.clone(),
+            int: self.int,
         }
     }
 }

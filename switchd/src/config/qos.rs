@@ -3,6 +3,7 @@
 //! `etc/switchd.toml` explains every key. The module `policy` compiles it for the engine and
 //! refuses contradictions.
 
+use super::aiecn::AiEcn;
 use crate::tables::trim::SIZE_DEFAULT;
 use common::units::Rate;
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,8 @@ pub struct Qos {
     pub queue: Vec<Queue>,
     /// Classes whose elephants go to a lower queue.
     pub elephants: Vec<Elephants>,
+    /// Marking thresholds that follow the traffic.
+    pub aiecn: AiEcn,
 }
 
 /// Which field gives the priority.
@@ -546,6 +549,7 @@ impl Default for Qos {
             group: Vec::new(),
             queue: Vec::new(),
             elephants: Vec::new(),
+            aiecn: AiEcn::default(),
         }
     }
 }

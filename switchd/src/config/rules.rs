@@ -1,7 +1,7 @@
 //! Rules that values of several sections share.
 
 use crate::limits::{CELL, CLASSES};
-use common::config::{Refusals, within};
+use common::config::{Refusal, Refusals, within};
 
 /// Whether `name` has the form of `pattern`, in which `*` stands for anything and `?` for one byte.
 pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
@@ -49,6 +49,25 @@ pub(super) fn no_interface(name: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("{name:?} is not the name of an interface: {why}"))
+}
+
+/// Refuses names and patterns in the list `key` that are those of no port.
+pub(super) fn check_patterns(
+    key: &str,
+    patterns: &[String],
+    is_port: impl Fn(&str) -> bool,
+) -> Result<(), Refusals> {
+    let mut refusals = Refusals::default();
+    for (number, pattern) in patterns.iter().enumerate() {
+        let reason = matches_nothing(pattern).or_else(|| {
+            let is_known = is_port(pattern);
+            (!is_known).then(|| format!("{pattern:?} is no port: see ports and [[port]]"))
+        });
+        if let Some(reason) = reason {
+            refusals.add(Refusal::new(format!("{key}[{number}]"), reason));
+        }
+    }
+    refusals.or(())
 }
 
 /// The same of a pattern, or of the shortest name that it stands for.

@@ -2,12 +2,15 @@
 
 use super::csig::Csig;
 use super::ecmp::Ecmp;
+use super::flows::Flows;
+use super::int::Int;
 use super::qos::Qos;
 use super::rings::RingSize;
 use super::speed::{LinkSpeed, Speed};
 use crate::limits::{CELL, CONTROL_RATE, FDB_ENTRIES, PORT_BURST, PUNT_RATE, STORM_RATE};
 use crate::tables::Hashing;
 use crate::tables::validation::SourceValidation;
+use common::schedulers::Scheduling;
 use common::time::Span;
 use common::xdp::{PuntLimit, StormLimits};
 use serde::{Deserialize, Serialize};
@@ -30,6 +33,12 @@ pub struct Config {
     pub qos: Qos,
     /// Congestion signals in the tags of packets.
     pub csig: Csig,
+    /// Telemetry in the tags of packets.
+    pub int: Int,
+    /// What ports and their peers tell each other about how packets are spread.
+    pub scheduling: Scheduling,
+    /// RoCEv2 flow analysis.
+    pub flows: Flows,
     /// Packet memory.
     pub memory: Memory,
     /// Following the kernel.

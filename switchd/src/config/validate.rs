@@ -15,6 +15,9 @@ use common::xdp::ModeChoice;
 use common::xdp::limits::{RING_MAX, RING_MIN};
 use std::net::SocketAddr;
 
+/// Bytes of the longest path of a socket (`sun_path` of unix(7), less the zero).
+const SOCKET_PATH_MAX: usize = 107;
+
 impl Settings for Config {
     const DEPENDENCIES: &'static [(&'static str, &'static str)] = &[
         ("ports", "port"),
@@ -36,15 +39,29 @@ impl Settings for Config {
                 refusals.add(Refusal::alone(format!("ports[{place}]"), reason));
             }
         }
-        if self.admin.socket.as_os_str().is_empty() {
+        let socket = self.admin.socket.as_os_str().len();
+        if socket == 0 {
             let reason = "is empty: switchctl has to find the daemon somewhere";
+            refusals.add(Refusal::alone("admin.socket", reason));
+        }
+        if socket > SOCKET_PATH_MAX {
+            let reason =
+                format!("has {socket} bytes; the path of a socket has at most {SOCKET_PATH_MAX}");
             refusals.add(Refusal::alone("admin.socket", reason));
         }
         refusals.keep(self.validate_workers());
         refusals.keep(self.validate_ports());
         refusals.keep(self.validate_sizes());
+        // TOML has no greater numbers, and `show-config` prints TOML.
+        refusals.keep(within("ecmp.seed", self.ecmp.seed, 0, i64::MAX as u64));
         refusals.keep(self.ecmp.dlb.validate());
         refusals.keep(self.csig.validate(|name| self.may_be_port(name)));
+        let others = [
+            ("csig.compact_tpid", self.csig.compact_tpid),
+            ("csig.expanded_tpid", self.csig.expanded_tpid),
+        ];
+        refusals.keep(self.int.validate(&others, |name| self.may_be_port(name)));
+        refusals.keep(self.flows.validate());
         refusals.keep(self.validate_qos());
         refusals.keep(self.metrics_address());
         let level = common::log::check(&self.log.level, &["common", "switchd"]);
@@ -63,6 +80,7 @@ impl Settings for Config {
             }
         }
         refusals.keep(self.fits_memory(common::sys::memory_bytes()));
+        refusals.keep(self.qos.aiecn.fits_machine());
         refusals.or(())
     }
 
@@ -146,6 +164,13 @@ impl Config {
         for (place, port) in self.port.iter().enumerate() {
             let key = |name: &str| format!("port[{place}].{name}");
             if let Some(reason) = no_interface(&port.name) {
+                refusals.add(Refusal::alone(key("name"), reason));
+            }
+            if is_pattern(&port.name) {
+                let name = &port.name;
+                let reason = format!(
+                    "{name:?} is a pattern, and a [[port]] is one interface: patterns belong in ports"
+                );
                 refusals.add(Refusal::alone(key("name"), reason));
             }
             let twice = self.port[..place]

@@ -216,7 +216,8 @@ fn values(config: &Config, facts: &[Option<PortFacts>], compiled: &Compiled) -> 
 /// What is possible but unwise at these ports.
 fn warnings(config: &Config, facts: &[Option<PortFacts>], compiled: &Compiled) -> Vec<String> {
     let ports: Vec<PortFacts> = facts.iter().flatten().cloned().collect();
-    let mut all = config.ecmp.dlb.warnings(&ports);
+    let mut all = config.pattern_warnings(&ports);
+    all.extend(config.ecmp.dlb.warnings(&ports));
     all.extend_from_slice(&compiled.warnings);
     all
 }

@@ -81,6 +81,14 @@ impl State {
             Topic::Config => Answer::Config(self.active.report()),
             Topic::Bridge => Answer::Bridge(self.bridge_rows()),
             Topic::Csig => Answer::Csig(self.csig_rows(now)),
+            Topic::Int => Answer::Int(self.int_rows()),
+            Topic::Schedulers => {
+                let known = self.schedulers.as_ref();
+                let none = "nobody is asked: scheduling.announce is not set";
+                Answer::Schedulers(known.ok_or(none)?.rows(now))
+            }
+            Topic::Flows => Answer::Flows(self.flow_rows(limit, now)?),
+            Topic::Aiecn => Answer::Aiecn(self.aiecn_report(now)),
             Topic::Fdb => Answer::Fdb(self.station_rows(limit)),
             Topic::Elephants => Answer::Elephants(self.elephants(limit)),
         })

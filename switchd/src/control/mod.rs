@@ -9,6 +9,7 @@
 //!                                ├─▶ trace ─▶ pcap ─────────────────── commands ─▶   │
 //!                                └─▶ report: rows of each topic                      │
 //!   collector ── HTTP ─▶ metrics                                                     │
+//!   timer ─▶ aiecn ── insight ── policy ─▶ workers                              │
 //!   timer ─▶ thresholds ─▶ event_log ◀─ state ◀── WorkerEvent, WorkerStats ──────────┘
 //! ```
 //!
@@ -27,6 +28,7 @@
 //!   bridge_watch   stations that move too often; pure
 //!   absence        what the kernel was handed because workers took nothing
 //!   silent_settings  settings of the kernel that are read from files
+//!   flows          RoCEv2 flow analysis: what the workers saw, put together
 //!   slots          which interface is which port, while they come and go; pure
 //!   port_handle    an open port
 //!   opener         the thread that opens and closes ports while the switch runs
@@ -36,6 +38,7 @@
 //!   bridge         the ports and stations of bridges: what programs, kernel and operators are told
 //!   steer          what the steering programs are told: what is the kernel's
 //!   ports          takes the steps that the slots decide
+//!   aiecn          marking thresholds that follow the traffic
 //!   pfc_watchdog   the watchdog's events and state, and PFC turned on again
 //!   operation      what operators change while the switch runs
 //!   report         the rows of each topic
@@ -50,12 +53,14 @@
 mod absence;
 pub mod active_config;
 pub mod admin;
+mod aiecn;
 mod answer;
 pub mod api;
 mod baseline;
 mod bridge;
 mod bridge_watch;
 pub mod event_log;
+pub mod flows;
 mod metrics;
 pub mod opener;
 mod operation;

@@ -328,7 +328,7 @@ impl State {
         for warning in self.active.take_port(slot, facts, &compiled) {
             tracing::warn!("{warning}");
         }
-        self.routing.set_traffic(Arc::new(compiled.policy));
+        self.set_policy(compiled.policy);
         Ok(())
     }
 
@@ -487,7 +487,7 @@ impl State {
             Ok(None) => {}
             Ok(Some(compiled)) => {
                 self.active.leave_port(slot, &compiled);
-                self.routing.set_traffic(Arc::new(compiled.policy));
+                self.set_policy(compiled.policy);
                 // What others were refused for may have been this one.
                 self.fit_misfits();
             }

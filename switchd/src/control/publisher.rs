@@ -258,6 +258,7 @@ mod tests {
                 flags: 0,
                 sequence: 0,
                 port: 0,
+                lifetime: None,
                 body: Body::Route(Action::Set, key, route),
             };
             let mut changes = Vec::new();

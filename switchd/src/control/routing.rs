@@ -121,6 +121,7 @@ impl Routing {
     pub fn set_silent(&mut self, settings: SilentSettings) -> SteerChanges {
         let program = self.publisher.program_mut();
         program.set_accept_own(settings.accept_own);
+        program.set_ipv6_links(settings.ipv6);
         program.set_error_rules(settings.errors);
         let mirror = self.watch.mirror();
         self.publisher.apply(mirror, &mut Vec::new())

@@ -1,7 +1,7 @@
 //! Settings of the kernel of which it tells in no message: they are read from its files.
 
-use super::program::AcceptOwn;
-use crate::tables::errors::{ErrorRules, PeerRules};
+use super::program::{AcceptOwn, Ipv6Links};
+use crate::tables::errors::{ErrorRules, PeerRules, TTL};
 use common::time::Span;
 use std::path::Path;
 
@@ -10,6 +10,8 @@ use std::path::Path;
 pub struct SilentSettings {
     /// `net.ipv4.conf.*.accept_local`.
     pub accept_own: AcceptOwn,
+    /// `net.ipv6.conf.*.disable_ipv6`, `ignore_routes_with_linkdown` and `hop_limit`.
+    pub ipv6: Ipv6Links,
     /// `net.ipv4.icmp_*` and `net.ipv6.icmp.*`.
     pub errors: ErrorRules,
 }
@@ -33,14 +35,27 @@ impl SilentSettings {
         let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
         let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
         let is_set = |name: &str| number(name).map(|number| number != 0);
-        let of = links.filter_map(|(ifindex, name)| {
-            let is_set = is_set(&format!("ipv4/conf/{name}/accept_local"))?;
-            Some((ifindex, is_set))
-        });
-        let accept_own = AcceptOwn {
+        let mut accept_own = AcceptOwn {
             all: is_set("ipv4/conf/all/accept_local").unwrap_or(false),
-            of: of.collect(),
+            ..AcceptOwn::default()
         };
+        let mut ipv6 = Ipv6Links::default();
+        for (ifindex, name) in links {
+            let accepts = is_set(&format!("ipv4/conf/{name}/accept_local"));
+            accept_own.of.extend(accepts.map(|it| (ifindex, it)));
+            // What is set for all interfaces the kernel sets for each of them.
+            let of_it = |setting| is_set(&format!("ipv6/conf/{name}/{setting}")) == Some(true);
+            if of_it("disable_ipv6") {
+                ipv6.disabled.insert(ifindex);
+            }
+            let hop_limit = number(&format!("ipv6/conf/{name}/hop_limit"));
+            if let Some(hop_limit) = hop_limit.and_then(|it| u8::try_from(it).ok()) {
+                ipv6.hop_limits.insert(ifindex, hop_limit);
+            }
+            if of_it("ignore_routes_with_linkdown") {
+                ipv6.ignore_linkdown.insert(ifindex);
+            }
+        }
         let workers = u64::try_from(workers).unwrap_or(1).max(1);
         let per_second = number("ipv4/icmp_msgs_per_sec").unwrap_or(PER_SECOND);
         let burst = number("ipv4/icmp_msgs_burst").unwrap_or(BURST) / workers;
@@ -57,9 +72,16 @@ impl SilentSettings {
                 interval: interval("ipv6/icmp/ratelimit"),
                 types,
             },
+            ttl: number("ipv4/ip_default_ttl")
+                .and_then(|it| u8::try_from(it).ok())
+                .unwrap_or(TTL),
             are_inbound: is_set("ipv4/icmp_errors_use_inbound_ifaddr").unwrap_or(false),
         };
-        Self { accept_own, errors }
+        Self {
+            accept_own,
+            ipv6,
+            errors,
+        }
     }
 }
 
@@ -94,6 +116,10 @@ mod tests {
         for (name, text) in [
             ("ipv4/conf/all/accept_local", "0\n"),
             ("ipv4/conf/swp1/accept_local", "1\n"),
+            ("ipv6/conf/swp1/disable_ipv6", "1\n"),
+            ("ipv6/conf/swp1/hop_limit", "99\n"),
+            ("ipv4/ip_default_ttl", "77\n"),
+            ("ipv6/conf/swp1/ignore_routes_with_linkdown", "0\n"),
             ("ipv4/icmp_msgs_per_sec", "500\n"),
             ("ipv4/icmp_msgs_burst", "3\n"),
             ("ipv4/icmp_ratelimit", "0\n"),
@@ -105,8 +131,15 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let SilentSettings { accept_own, errors } = read(4);
+        let SilentSettings {
+            accept_own,
+            ipv6,
+            errors,
+        } = read(4);
         assert_eq!(accept_own.of, [(3, true)].into());
+        assert_eq!(ipv6.disabled, [3].into());
+        assert_eq!(ipv6.ignore_linkdown, [].into());
+        assert_eq!((&ipv6.hop_limits, errors.ttl), (&[(3, 99)].into(), 77));
         assert_eq!((errors.interval, errors.burst), (Span::from_millis(8), 1));
         assert_eq!((errors.v4.interval, errors.v4.types), (Span::ZERO, 1 << 11));
         assert_eq!(errors.v6.types, 0b11010 | 0b1111 << 60);

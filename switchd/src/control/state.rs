@@ -6,19 +6,23 @@ use super::api::Event;
 use super::baseline::Baseline;
 use super::bridge_watch::BridgeWatch;
 use super::event_log::{EventLog, wall_clock};
+use super::flows::Analysis;
 use super::port_handle::PortHandle;
 use super::porter::Porter;
 use super::routing::Routing;
 use super::slots::{Slots, Stage};
 use super::thresholds::{Sampled, Thresholds};
 use super::told::Told;
+use crate::config::Qos;
 use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
+use crate::insight::ecn::{Controller, Model};
 use crate::stats::{PortStats, WorkerStats};
 use crate::tables::PortEntry;
 use crate::tables::policy::Policy;
 use crate::traffic::buffer::Ledger;
 use crate::worker::events::{QueueCommand, WorkerCommand};
+use common::schedulers::SharedSchedulers;
 use common::sync::counter::Counter;
 use common::sys::Waker;
 use common::time::{Span, Time};
@@ -111,6 +115,26 @@ impl Reloads {
     }
 }
 
+/// Marking thresholds that follow the traffic.
+#[derive(Debug)]
+pub(super) struct AiEcnHandle {
+    /// What sets them.
+    pub(super) controller: Controller,
+    /// The policy as it is configured.
+    pub(super) configured: Arc<Policy>,
+}
+
+impl AiEcnHandle {
+    /// With the model that ships.
+    fn new(qos: &Qos, configured: Arc<Policy>) -> Self {
+        let base_rtt = Span::from_micros(qos.base_rtt_microseconds);
+        Self {
+            controller: Controller::new(qos.aiecn.settings(base_rtt), Model::shipped()),
+            configured,
+        }
+    }
+}
+
 /// All that control knows.
 #[derive(Debug)]
 pub struct State {
@@ -130,6 +154,8 @@ pub struct State {
     pub active: ActiveConfig,
     /// The traffic manager.
     pub traffic: TrafficHandle,
+    /// Marking thresholds that follow the traffic.
+    pub(super) aiecn: AiEcnHandle,
     /// The last events.
     pub events: EventLog,
     /// What the samples of the buffer have shown.
@@ -144,8 +170,12 @@ pub struct State {
     pub(super) bridge_watch: BridgeWatch,
     /// The packet trace that runs.
     pub(super) trace: TraceSlot,
+    /// The flows, if they are followed.
+    pub(super) flows: Option<Analysis>,
     /// Configurations read.
     pub(super) reloads: Reloads,
+    /// What ports and their peers tell each other, if they are to.
+    pub schedulers: Option<SharedSchedulers>,
     /// Requests on the admin socket.
     pub admin_requests: u64,
     /// Requests among them that were invalid.
@@ -165,7 +195,9 @@ impl State {
         traffic: TrafficHandle,
         started: Time,
     ) -> Self {
+        let configured = routing.program().tables().traffic.clone();
         Self {
+            aiecn: AiEcnHandle::new(&active.config.qos, configured),
             routing,
             ports: ports.into_iter().map(Some).collect(),
             slots: Slots::default(),
@@ -181,7 +213,9 @@ impl State {
             absences: Absences::default(),
             bridge_watch: BridgeWatch::default(),
             trace: TraceSlot::default(),
+            flows: None,
             reloads: Reloads::started(wall_clock()),
+            schedulers: None,
             admin_requests: 0,
             admin_malformed: 0,
             baseline: Baseline::default(),

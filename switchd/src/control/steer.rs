@@ -26,11 +26,20 @@ impl State {
         self.told.bridges = Some(bridges);
         changes.new_locals.clear();
         self.told.kernel_forwards = preflight::kernel_forwards();
+        self.tell(&changes);
+        // The first packet is forwarded by all settings of the kernel.
+        let changes = self.take_silent_settings();
         self.steer(&changes);
     }
 
     /// Updates the steering programs.
     pub fn steer(&mut self, changes: &SteerChanges) {
+        self.tell(changes);
+        self.configure_ports();
+    }
+
+    /// Tells the steering programs of addresses, prefixes and stations.
+    fn tell(&mut self, changes: &SteerChanges) {
         self.tell_locals(&changes.old_locals, false);
         for (prefix, verdict) in &changes.verdicts {
             self.told.set(*prefix, *verdict);
@@ -39,7 +48,6 @@ impl State {
             self.told.set_station(*key, *place);
         }
         self.tell_locals(&changes.new_locals, true);
-        self.configure_ports();
     }
 
     /// Tells the programs of all ports to learn or to forget addresses.
@@ -113,7 +121,7 @@ impl State {
                 forwards_v6: kernel_forwards[1],
                 validates: validation.contains(port_id(number)),
                 bridged,
-                csig: entry.csig.as_deref().map(|csig| csig.domain.tpids),
+                signals: entry.reading().map(|reading| reading.tpids),
             };
             let mut fail = |error: io::Error| {
                 troubles.insert(number, error.to_string());
@@ -164,12 +172,17 @@ impl State {
 
     /// Takes over the settings that the kernel tells of in no message.
     pub fn note_silent_settings(&mut self) {
+        let changes = self.take_silent_settings();
+        self.steer(&changes);
+    }
+
+    /// Reads those settings, and returns what the steering programs are to be told.
+    fn take_silent_settings(&mut self) -> SteerChanges {
         let mirror = self.routing.mirror();
         let links = self.routing.program().watched_links();
         let names = links.filter_map(|it| Some((it, mirror.link(it)?.name.clone())));
         let settings = SilentSettings::read(names, self.workers.len());
-        let changes = self.routing.set_silent(settings);
-        self.steer(&changes);
+        self.routing.set_silent(settings)
     }
 
     /// Tries again what failed, and finds out whether the kernel forwards, and whether workers were

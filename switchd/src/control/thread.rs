@@ -14,11 +14,14 @@ use super::admin;
 use super::state::{State, heartbeat_age, lock};
 use super::status_text;
 use crate::preflight;
+use crate::tables::PortEntry;
 use crate::worker::events::WorkerEvent;
 use common::metrics::{Families, Source};
 use common::netlink::{NeighbourKey, Requests};
+use common::schedulers::{self, LocalPort};
 use common::sys::{Waker, monotonic};
 use common::time::{Span, Time};
+use common::wire::Mac;
 use crossbeam_channel::Receiver;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
@@ -121,12 +124,16 @@ impl Control {
             () = self.feed_watchdog() => Ok(()),
             () = self.tell_status() => Ok(()),
             () = self.watch_thresholds() => Ok(()),
+            () = self.follow_traffic() => Ok(()),
             () = self.watch_settings() => Ok(()),
             () = self.watch_filters() => Ok(()),
+            () = self.announce() => Ok(()),
+            () = self.watch_flows() => Ok(()),
             () = self.obey_hangups(&mut hangup) => Ok(()),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
         };
+        lock(&self.state).end_flows(monotonic());
         admin.abort();
         if let Some(http) = http {
             http.abort();
@@ -284,6 +291,15 @@ impl Control {
         }
     }
 
+    /// Lets marking thresholds follow the traffic.
+    async fn follow_traffic(&self) {
+        loop {
+            let interval = lock(&self.state).aiecn_interval();
+            tokio::time::sleep(interval).await;
+            lock(&self.state).follow_traffic(monotonic());
+        }
+    }
+
     /// Looks for what the kernel tells of in no message.
     async fn watch_settings(&self) {
         let mut tick = tokio::time::interval(SETTINGS);
@@ -311,6 +327,41 @@ impl Control {
         }
     }
 
+    /// Tells peers how packets are spread here, and hears how they do (MG-9), if that is asked for.
+    async fn announce(&self) {
+        let Some(shared) = lock(&self.state).schedulers.clone() else {
+            return std::future::pending().await;
+        };
+        let ports = || {
+            let state = lock(&self.state);
+            let ports = state.known_ports().filter(|(_, entry)| entry.up);
+            let local = |(_, entry): (usize, &PortEntry)| LocalPort {
+                name: entry.name.clone(),
+                ifindex: entry.ifindex,
+                mac: Mac(entry.mac),
+            };
+            ports.map(local).collect()
+        };
+        if let Err(error) = schedulers::run(shared, ports).await {
+            // Forwarding goes on without.
+            tracing::error!("nothing is announced: {error}");
+        }
+        std::future::pending().await
+    }
+
+    /// Reads what the workers saw of RoCEv2 flows, if they look.
+    async fn watch_flows(&self) {
+        if lock(&self.state).flows.is_none() {
+            return std::future::pending().await;
+        }
+        let mut tick = tokio::time::interval(Duration::from(super::flows::PACE));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            lock(&self.state).tend_flows(monotonic());
+        }
+    }
+
     /// Tells systemd how the daemon is, whenever that has changed.
     async fn tell_status(&self) {
         if std::env::var_os("NOTIFY_SOCKET").is_none() {
@@ -335,6 +386,7 @@ impl Control {
             return std::future::pending().await;
         };
         let mut tick = tokio::time::interval(limit / 2);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             let now = monotonic();

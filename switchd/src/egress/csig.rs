@@ -1,55 +1,33 @@
-//! \[9\] The CSIG tag of a packet that leaves (CS-2, CS-7): updated, left alone, or taken off.
-//!
-//! ```text
-//!   from an untrusted port, too long, or mode strip ──▶ taken off
-//!   trimmed here ───────────────▶ D is set: nobody updates it any more
-//!   D, or a reserved signal, or mode pass-through ────▶ left alone
-//!   mode update ────────────────▶ compared; the worse of both stays, with its locator
-//! ```
-//!
-//! The tag is looked for where it stands now: VLAN tags have come or gone before.
+//! \[9\] A congestion signal of a packet that leaves (CS-2): see [`super::signals`].
 
 use crate::packet::{Edits, Packet};
 use crate::stats::Signed;
 use crate::tables::csig::{Mode, PortCsig, Stamp};
 use common::time::Time;
-use common::wire::csig::{Form, Signal, Tag, Tpids, walk};
-use common::wire::ethernet::HEADER_LEN;
-use common::wire::vlan::TAG_LEN;
+use common::wire::csig::{Form, Signal, Tag};
 
-/// What the port is that a packet leaves by.
-#[derive(Clone, Copy, Debug)]
-pub struct Exit<'a> {
-    /// What it does with tags.
-    pub port: &'a PortCsig,
-    /// What it writes for now.
-    pub stamp: Stamp,
-    /// The longest IP packet that it sends.
-    pub mtu: u16,
-}
-
-/// Does with the tag of `packet`, which is about to leave, what the port is to do. `None`: it has
-/// none.
+/// Compares the tag at `at` with what the port writes, and replaces it if it is to. What is to be
+/// said of it; `None`: the frame ends in it.
 #[inline]
-pub fn sign(packet: &mut Packet, exit: Exit<'_>, now: Time) -> Option<Signed> {
-    let (form, at) = locate(packet.frame.bytes(), exit.port.domain.tpids)?;
-    if packet.edits.contain(Edits::UNTRUSTED) {
-        return strip(packet, form, at).then_some(Signed::Untrusted);
-    }
-    // As in the kernel, a VLAN's tag more than the MTU and the link header is no harm.
-    if packet.frame.len() > usize::from(exit.mtu) + HEADER_LEN + TAG_LEN {
-        return strip(packet, form, at).then_some(Signed::TooLong);
-    }
+pub(super) fn sign(
+    packet: &mut Packet,
+    (form, at): (Form, usize),
+    port: &PortCsig,
+    stamp: Stamp,
+    now: Time,
+) -> Option<Signed> {
     let mut tag = Tag::read(form, packet.frame.bytes().get(at..)?).ok()?;
     let Some(signal) = Signal::from_number(tag.kind) else {
-        if exit.port.strips_all() {
-            return strip(packet, form, at).then_some(Signed::Stripped);
-        }
-        return Some(Signed::Reserved);
+        let strips = port.strips_all();
+        return Some(if strips {
+            Signed::Stripped
+        } else {
+            Signed::Reserved
+        });
     };
-    let rule = exit.port.rule(signal);
+    let rule = port.rule(signal);
     match rule.mode {
-        Mode::Strip => return strip(packet, form, at).then_some(Signed::Stripped),
+        Mode::Strip => return Some(Signed::Stripped),
         Mode::PassThrough => return Some(Signed::Kept),
         Mode::Update => {}
     }
@@ -60,9 +38,9 @@ pub fn sign(packet: &mut Packet, exit: Exit<'_>, now: Time) -> Option<Signed> {
         tag.is_final = true;
         Signed::Kept
     } else {
-        let mine = exit.stamp.value(signal, form).unwrap_or_else(|| {
-            let delay = now.since(packet.received).nanos();
-            exit.port.domain.scale(signal).write(form, delay)
+        let mine = stamp.value(signal, form).unwrap_or_else(|| {
+            let scale = port.domain.scales.of(signal);
+            scale.write(form, packet.received.until(now).nanos())
         });
         if !signal.is_worse(mine, tag.value) {
             return Some(Signed::Kept);
@@ -73,31 +51,4 @@ pub fn sign(packet: &mut Packet, exit: Exit<'_>, now: Time) -> Option<Signed> {
     tag.write(form, packet.frame.bytes_mut().get_mut(at..)?)
         .ok()?;
     Some(outcome)
-}
-
-/// Form and place of the tag of a frame.
-#[inline]
-fn locate(frame: &[u8], tpids: Tpids) -> Option<(Form, usize)> {
-    let kind = frame.get(12..14)?;
-    // Most have no VLAN tag here.
-    if let Some(form) = tpids.form(u16::from_be_bytes([kind[0], kind[1]])) {
-        return Some((form, 12));
-    }
-    walk(frame, tpids).ok()?.csig
-}
-
-/// Takes the tag at `at` off. False, and nothing done, if the frame ends in it.
-fn strip(packet: &mut Packet, form: Form, at: usize) -> bool {
-    let bytes = packet.frame.bytes_mut();
-    let (len, short) = match form {
-        Form::Compact => (form.len(), 4),
-        Form::Expanded => (form.len(), 8),
-    };
-    if bytes.len() <= at + len {
-        return false;
-    }
-    bytes.copy_within(..at, len);
-    packet.frame.shrink_front(short);
-    packet.network = packet.network.saturating_sub(short);
-    true
 }

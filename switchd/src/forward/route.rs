@@ -115,18 +115,15 @@ fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Outcome
         Choice::Special(id) => tables.group(id),
         Choice::Hop(_) | Choice::Dead | Choice::NoRoute => None,
     };
-    // Neither is answered, whatever the TTL.
+    // As in Linux, the TTL counts for what would be forwarded only.
     match group {
-        Some(Group::Local | Group::Broadcast) => return Outcome::Dropped(DropReason::Local),
-        Some(Group::Punt(_)) => return Outcome::Dropped(DropReason::Punted),
-        Some(Group::Blackhole) => return Outcome::Dropped(DropReason::Blackhole),
-        _ => {}
-    }
-    if let Some(expired) = expired(parsed) {
-        return expired;
-    }
-    match group {
+        Some(Group::Local | Group::Broadcast) => Outcome::Dropped(DropReason::Local),
+        Some(Group::Punt(_)) => Outcome::Dropped(DropReason::Punted),
+        Some(Group::Blackhole) => Outcome::Dropped(DropReason::Blackhole),
         Some(Group::Glean { port, ifindex, mtu }) => {
+            if let Some(expired) = expired(parsed) {
+                return expired;
+            }
             let wait = |_| Outcome::Unresolved((*ifindex, parsed.destination()));
             leaves_by(tables, (*port, *mtu), parsed).map_or_else(|refused| refused, wait)
         }
@@ -139,6 +136,7 @@ fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Outcome
             };
             Outcome::Answered(DropReason::Unreachable, problem)
         }
+        Some(Group::NoRoute) => Outcome::Answered(DropReason::NoRoute, Problem::NoRoute),
         _ if choice == Choice::NoRoute => Outcome::Answered(DropReason::NoRoute, Problem::NoRoute),
         _ => Outcome::Answered(DropReason::NoNextHop, Problem::NoRoute),
     }

@@ -25,6 +25,8 @@ pub struct Limiter {
     /// The same of the others.
     others: Time,
     peers: Peers,
+    /// Identification of the last error of IPv4.
+    ident: u16,
 }
 
 /// Takes one token of a bucket that is full at `full_at`, and holds `burst` of them. A bucket that
@@ -49,6 +51,12 @@ impl Limiter {
         if limits_peers(rules.v4) || limits_peers(rules.v6) {
             self.peers.make_room();
         }
+    }
+
+    /// The identification of the next error of IPv4.
+    fn next_ident(&mut self) -> u16 {
+        self.ident = self.ident.wrapping_add(1);
+        self.ident
     }
 
     /// Whether an error may be sent to a destination now; takes it from its buckets.
@@ -203,7 +211,8 @@ pub fn answer(
     if !allowed {
         return Answer::Suppressed;
     }
-    about(frame, parsed, problem, port, pool).map_or(Answer::Suppressed, Answer::Send)
+    let ident = limiter.next_ident();
+    about((frame, parsed), problem, port, ident, pool).map_or(Answer::Suppressed, Answer::Send)
 }
 
 /// The source of a packet.
@@ -249,14 +258,35 @@ pub fn say_from(frame: &mut [u8], source: Ipv4Addr) {
     }
 }
 
-/// A frame with the ICMP error about a packet that arrived at `port`, addressed to its sender; its
-/// MAC addresses are filled in by forwarding. `None` if the port has no address to say it from, or
-/// no frame is free.
-pub fn about(
-    frame: &[u8],
-    parsed: &Parsed,
+/// Makes an ICMP error in `frame` leave with this TTL or hop limit. Forwarding takes one of it, so
+/// that it is 254 at most.
+pub fn say_with(frame: &mut [u8], version: Version, ttl: u8) {
+    let Some(ip) = frame.get_mut(ethernet::HEADER_LEN..) else {
+        return;
+    };
+    let ttl = ttl.saturating_add(1);
+    match version {
+        Version::V4 => {
+            if let Ok(mut packet) = v4::Packet::new_checked(ip) {
+                packet.set_ttl(ttl);
+            }
+        }
+        Version::V6 => {
+            if let Some(hop_limit) = ip.get_mut(v6::field::HOP_LIMIT) {
+                *hop_limit = ttl;
+            }
+        }
+    }
+}
+
+/// A frame with the ICMP error about a packet that arrived at `port`, addressed to its sender, with
+/// this identification if it is of IPv4. Its MAC addresses are filled in by forwarding.
+/// `None` if the port has no address to say it from, or no frame is free.
+fn about(
+    (frame, parsed): (&[u8], &Parsed),
     problem: Problem,
     port: Speaker,
+    ident: u16,
     pool: &mut FramePool,
 ) -> Option<Frame> {
     let original = frame.get(usize::from(parsed.network)..)?;
@@ -282,6 +312,9 @@ pub fn about(
                 problem,
                 original,
             );
+            v4::Packet::new_checked(&mut answer.bytes_mut()[at..])
+                .ok()?
+                .set_ident(ident);
             Some(answer)
         }
         Version::V6 => {

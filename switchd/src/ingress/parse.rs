@@ -5,7 +5,7 @@
 
 use crate::drop::DropReason;
 use crate::packet::{Edits, NO_PCP, Parsed, Version};
-use crate::tables::csig::Reading;
+use crate::tables::reading::Reading;
 use common::wire::ethernet::{self, ethertype};
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::{self, csig, vlan};
@@ -37,11 +37,12 @@ impl From<wire::Error> for ParseException {
 pub struct Arrived {
     /// Its MAC address.
     pub own: [u8; 6],
-    /// How CSIG tags are read there.
-    pub csig: Option<Reading>,
+    /// How tags that tell of a path are read there.
+    pub reading: Option<Reading>,
 }
 
-/// Reads a frame that arrived at a port with the MAC address `own`, where no CSIG tags are known.
+/// Reads a frame that arrived at a port with the MAC address `own`, where no tags are known that
+/// tell of a path.
 ///
 /// # Errors
 /// Why the packet is not to be forwarded.
@@ -51,7 +52,7 @@ pub struct Arrived {
     reason = "what is parsed goes from registers to its lane; through a result in memory it costs a stalled copy"
 )]
 pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
-    let port = Arrived { own, csig: None };
+    let port = Arrived { own, reading: None };
     parse_partial(frame, frame.len(), port, |_| false)
 }
 
@@ -75,7 +76,10 @@ pub fn parse_partial(
             pcp: NO_PCP,
             edits: Edits::default(),
         },
-        _ => parse_header(frame, port)?,
+        _ => match port.reading.and_then(|reading| signed(frame, reading)) {
+            Some((to, header)) if to == port.own => header,
+            _ => parse_header(frame, port)?,
+        },
     };
     parse_payload(frame, len, header, doubt)
 }
@@ -89,7 +93,7 @@ struct Header {
     payload_at: usize,
     /// Priority code point of its first tag, or [`NO_PCP`].
     pcp: u8,
-    /// Its CSIG tag.
+    /// The tag that tells of its path.
     edits: Edits,
 }
 
@@ -104,15 +108,36 @@ fn untagged(frame: &[u8]) -> Option<([u8; 6], u16)> {
     is_ip.then_some((*header.first_chunk()?, kind))
 }
 
-/// The tags of a frame, and what follows from that of CSIG.
+/// The same of a frame with a tag alone that tells of its path. [`tags`] knows it, too; what it
+/// says goes through memory, which costs a tenth of the whole pipeline.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
+fn signed(frame: &[u8], reading: Reading) -> Option<([u8; 6], Header)> {
+    let header = frame.first_chunk::<{ ethernet::HEADER_LEN }>()?;
+    let at = ethernet::field::ETHERTYPE;
+    let tpid = u16::from_be_bytes([header[at], header[at + 1]]);
+    let tag = reading.tpids.kind(tpid)?;
+    let kind = frame.get(at + tag.len()..)?.first_chunk()?;
+    let ethertype = u16::from_be_bytes(*kind);
+    let is_ip = matches!(ethertype, ethertype::IPV4 | ethertype::IPV6);
+    let read = Header {
+        ethertype,
+        payload_at: ethernet::HEADER_LEN + tag.len(),
+        pcp: NO_PCP,
+        edits: Edits::of_tag(tag, reading.trusts(tag)),
+    };
+    is_ip.then_some((*header.first_chunk()?, read))
+}
+
+/// The tags of a frame, and what follows from the one that tells of its path.
 #[inline]
-fn tags(frame: &[u8], csig: Option<Reading>) -> Result<(vlan::Stack, Edits), wire::Error> {
-    let Some(reading) = csig else {
+fn tags(frame: &[u8], reading: Option<Reading>) -> Result<(vlan::Stack, Edits), wire::Error> {
+    let Some(reading) = reading else {
         return Ok((vlan::walk(frame)?, Edits::default()));
     };
     let tagged = csig::walk(frame, reading.tpids)?;
-    let edits = tagged.csig.map_or_else(Edits::default, |(form, _)| {
-        Edits::of_tag(form, reading.is_trusted)
+    let edits = tagged.signal.map_or_else(Edits::default, |(kind, _)| {
+        Edits::of_tag(kind, reading.trusts(kind))
     });
     Ok((tagged.stack, edits))
 }
@@ -120,7 +145,7 @@ fn tags(frame: &[u8], csig: Option<Reading>) -> Result<(vlan::Stack, Edits), wir
 /// Reads the link header of any frame that arrived at a port.
 #[inline(never)]
 fn parse_header(frame: &[u8], port: Arrived) -> Result<Header, ParseException> {
-    let (stack, edits) = tags(frame, port.csig)?;
+    let (stack, edits) = tags(frame, port.reading)?;
     if stack.ethertype == ethertype::MAC_CONTROL {
         return Err(ParseException::Control);
     }
@@ -132,11 +157,9 @@ fn parse_header(frame: &[u8], port: Arrived) -> Result<Header, ParseException> {
             DropReason::OtherMac
         }));
     }
-    // A tag with VLAN identifier 0 is there for its priority only (802.1Q clause 6.9.1).
-    if stack
-        .outer
-        .is_some_and(|tag| tag.vid() != 0 || stack.tags > 1)
-    {
+    // A tag with VLAN identifier 0 is there for its priority only (802.1Q clause 6.9.1). As Linux
+    // does, several of them are taken off.
+    if stack.has_vlan {
         return Err(DropReason::UnknownVlan.into());
     }
     Ok(Header {
@@ -189,22 +212,24 @@ fn parse_payload(
 
 /// Reads a frame of `len` bytes that begins with `frame`, for any destination; `None` if it would
 /// not be forwarded anyway.
-pub fn parse_any(frame: &[u8], len: usize, csig: Option<Reading>) -> Option<Parsed> {
+pub fn parse_any(frame: &[u8], len: usize, reading: Option<Reading>) -> Option<Parsed> {
     let own = frame.first_chunk().copied().unwrap_or_default();
-    parse_partial(frame, len, Arrived { own, csig }, |_| false).ok()
+    parse_partial(frame, len, Arrived { own, reading }, |_| false).ok()
 }
 
 /// Reads of a frame that is bridged what its class and its flow follow from. A bridge judges no
 /// packet: what is no IP packet, or none that makes sense, has no DSCP and no flow, and nothing in
-/// it is ever changed but a CSIG tag. The frame has `len` bytes and begins with `frame`.
+/// it is ever changed but a tag that tells of the path. The frame has `len` bytes and begins with
+/// `frame`.
 ///
 /// # Errors
-/// [`DropReason::BadCsig`]: it must not bring a tag to where tags are not believed.
+/// [`DropReason::BadCsig`] or [`DropReason::BadInt`]: it must not bring a tag to where tags are not
+/// believed.
 #[inline]
 pub fn parse_bridged(
     frame: &[u8],
     len: usize,
-    csig: Option<Reading>,
+    reading: Option<Reading>,
 ) -> Result<Parsed, DropReason> {
     let opaque = Parsed {
         version: Version::V4,
@@ -223,9 +248,9 @@ pub fn parse_bridged(
         edits: Edits::default(),
         dst: [0; 16],
     };
-    let (stack, edits) = match tags(frame, csig).map_err(DropReason::from) {
+    let (stack, edits) = match tags(frame, reading).map_err(DropReason::from) {
         Ok(tags) => tags,
-        Err(DropReason::BadCsig) => return Err(DropReason::BadCsig),
+        Err(reason @ (DropReason::BadCsig | DropReason::BadInt)) => return Err(reason),
         Err(_) => return Ok(opaque),
     };
     let pcp = stack.outer.map_or(NO_PCP, |tag| tag.pcp());

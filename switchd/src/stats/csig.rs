@@ -1,4 +1,4 @@
-//! What a worker counts and measures for congestion signals.
+//! What a worker counts and measures for the tags that tell of a path.
 
 use super::load::Load;
 use common::sync::counter::Counter;
@@ -7,10 +7,12 @@ use common::time::Time;
 /// What became of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signed {
-    /// It has the value and the locator of this port.
+    /// It has the value and the locator of this port, or this port is the last of its hops.
     Updated,
     /// It stayed as it was: the bottleneck is elsewhere, or nobody is to change it.
     Kept,
+    /// It stayed as it was: it has no room for a further hop.
+    Full,
     /// It stayed as it was: its signal is a reserved one.
     Reserved,
     /// It was taken off: that is the mode of the port.
@@ -22,8 +24,11 @@ pub enum Signed {
 }
 
 impl Signed {
-    /// All of them, in order.
-    pub const ALL: [Self; 6] = [
+    /// How many there are.
+    pub const COUNT: usize = 7;
+
+    /// What may become of congestion signals.
+    pub const CSIG: [Self; 6] = [
         Self::Updated,
         Self::Kept,
         Self::Reserved,
@@ -32,11 +37,28 @@ impl Signed {
         Self::TooLong,
     ];
 
+    /// What may become of telemetry.
+    pub const INT: [Self; 6] = [
+        Self::Updated,
+        Self::Kept,
+        Self::Full,
+        Self::Stripped,
+        Self::Untrusted,
+        Self::TooLong,
+    ];
+
+    /// Whether the tag was taken off.
+    #[inline]
+    pub const fn is_off(self) -> bool {
+        matches!(self, Self::Stripped | Self::Untrusted | Self::TooLong)
+    }
+
     /// As it is shown.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Updated => "updated",
             Self::Kept => "kept",
+            Self::Full => "full",
             Self::Reserved => "reserved",
             Self::Stripped => "stripped",
             Self::Untrusted => "untrusted",
@@ -48,8 +70,8 @@ impl Signed {
 /// Of one egress port.
 #[derive(Debug, Default)]
 pub struct CsigStats {
-    /// Packets with tags that left, by what became of the tag: in the order of [`Signed::ALL`].
-    pub signed: [Counter; Signed::ALL.len()],
+    /// Packets with tags that left, by what became of the tag: see [`Signed`].
+    pub signed: [Counter; Signed::COUNT],
     /// The load that was measured last: when, in nanoseconds of the worker's clock; bytes sent
     /// until then; and its level, as the bits of a floating point number.
     load: [Counter; 3],

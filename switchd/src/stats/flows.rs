@@ -5,6 +5,23 @@ use common::sync::counter::Counter;
 use common::time::Span;
 use common::units::Rate;
 
+/// How the bytes of a queue were shared among flows, between two questions of control. Only queues
+/// of the classes that control wants to know of answer.
+#[derive(Debug, Default)]
+pub struct QueueFlows {
+    /// How often control asked; control alone writes it.
+    pub asked: Counter,
+    /// Which of these the worker has answered last. It answers when the queue is used.
+    pub answered: Counter,
+    /// Buckets of 64 that flows hash to.
+    pub buckets: Counter,
+    /// Thousandths of buckets that would be as unequal if all of them were alike: much less than
+    /// `buckets` where elephants and mice share the queue.
+    pub even_milli: Counter,
+    /// Ports that the packets came from.
+    pub sources: Counter,
+}
+
 /// What a table counts. Its worker alone writes.
 #[derive(Debug, Default)]
 pub struct FlowletStats {

@@ -5,7 +5,8 @@
 //! - **ewma**: each stretch between two turns weighs as much as it lasted, against the window.
 //! - **dre**: a register of bytes that loses a part of itself in each such part of the window.
 
-use crate::tables::csig::{Estimator, WHOLE};
+use crate::tables::csig::Estimator;
+use common::csig::WHOLE;
 use common::time::{Span, Time};
 use common::units::Rate;
 

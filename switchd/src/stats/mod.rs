@@ -10,7 +10,7 @@ use crate::limits::{CLASSES, PRIORITIES};
 use common::sync::counter::Counter;
 use common::time::{Span, Time};
 pub use csig::{CsigStats, Signed};
-pub use flows::{ElephantRow, FlowletRow, FlowletStats};
+pub use flows::{ElephantRow, FlowletRow, FlowletStats, QueueFlows};
 use on_demand::OnDemand;
 use std::sync::Arc;
 
@@ -42,6 +42,13 @@ pub struct QueueStats {
     pub trimmed_packets: Counter,
     /// Packets marked CE so far.
     pub marked_packets: Counter,
+    /// Bytes times nanoseconds that they were in the queue, until [`Self::shown_at`]; it begins
+    /// anew at 2^64.
+    pub byte_time: Counter,
+    /// When these counters were shown, in nanoseconds of the worker's clock.
+    pub shown_at: Counter,
+    /// How its bytes were shared among flows, when control asked last.
+    pub flows: QueueFlows,
     /// How often control asked for the watermark to be cleared; control alone writes it.
     pub clear_peak: Counter,
     /// How often it was.
@@ -50,7 +57,7 @@ pub struct QueueStats {
 
 impl QueueStats {
     /// All but those by which control asks for the watermark to be cleared.
-    fn all(&self) -> [&Counter; 12] {
+    fn all(&self) -> [&Counter; 14] {
         [
             &self.enqueued_packets,
             &self.enqueued_bytes,
@@ -64,7 +71,17 @@ impl QueueStats {
             &self.sent_bytes,
             &self.trimmed_packets,
             &self.marked_packets,
+            &self.byte_time,
+            &self.shown_at,
         ]
+    }
+
+    /// Bytes times nanoseconds that they were in the queue until `now`: what is in it has been
+    /// there since it was shown.
+    pub fn byte_time_at(&self, now: Time) -> u64 {
+        let since = now.nanos().saturating_sub(self.shown_at.get());
+        let rest = self.depth_bytes.get().wrapping_mul(since);
+        self.byte_time.get().wrapping_add(rest)
     }
 
     /// Most cells since the watermark was cleared, also when the queue has not been used since.
@@ -177,6 +194,8 @@ pub struct PortStats {
     pub icmp_suppressed: Counter,
     /// Congestion signals of packets that leave by it.
     pub csig: CsigStats,
+    /// Packets with telemetry that left, by what became of the tag: see [`Signed`].
+    pub int_signed: [Counter; Signed::COUNT],
     /// Packets that were received here and lost, by reason. Those that were on their way to the
     /// device when a port went down are counted at the port that they were to leave by.
     pub drops: [Counter; DropReason::COUNT],
@@ -259,6 +278,7 @@ impl Default for PortStats {
             fragments: Counter::new(),
             icmp_suppressed: Counter::new(),
             csig: CsigStats::default(),
+            int_signed: Default::default(),
             drops: [const { Counter::new() }; DropReason::COUNT],
             queues: Default::default(),
         }
@@ -290,7 +310,8 @@ impl PortStats {
             .into_iter()
             .chain(&self.link_pauses)
             .chain(&self.drops)
-            .chain(self.csig.all());
+            .chain(self.csig.all())
+            .chain(&self.int_signed);
         for counter in all.chain(pauses).chain(queues) {
             counter.set(0);
         }

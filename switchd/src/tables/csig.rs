@@ -6,71 +6,11 @@
 //!   Stamp     what the port writes for now, in both forms: made when its load was measured anew
 //! ```
 
+use common::csig::{SIGNALS, Scales};
 use common::time::Span;
 use common::wire::csig::{Form, Signal, Tpids};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-
-/// Signals that are defined.
-pub const SIGNALS: usize = Signal::ALL.len();
-
-/// Buckets of the values of compact tags (CS-3).
-pub const BUCKETS: usize = 1 << 5;
-
-/// Parts of the capacity that shares of it are counted in.
-pub const WHOLE: u64 = 1_000_000;
-
-/// Buckets of the values of a signal, by their lower ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Buckets([u64; BUCKETS]);
-
-impl Buckets {
-    /// Those that begin at `lows`, which ascend from 0. There are at most [`BUCKETS`].
-    pub fn new(lows: &[u64]) -> Self {
-        let mut buckets = [u64::MAX; BUCKETS];
-        for (bucket, low) in buckets.iter_mut().zip(lows) {
-            *bucket = *low;
-        }
-        Self(buckets)
-    }
-
-    /// The bucket that `value` belongs to.
-    #[inline]
-    pub fn of(&self, value: u64) -> u32 {
-        let begun = self.0.iter().map(|low| u32::from(*low <= value));
-        begun.sum::<u32>().saturating_sub(1)
-    }
-
-    /// Where bucket `number` begins; `None` if there is no such bucket.
-    pub fn low(&self, number: u32) -> Option<u64> {
-        let low = self.0.get(number as usize).copied();
-        low.filter(|low| *low != u64::MAX)
-    }
-}
-
-/// How the values of a signal are written. They are bits a second, shares of [`WHOLE`], or
-/// nanoseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scale {
-    /// In compact tags.
-    pub buckets: Buckets,
-    /// In expanded tags: so much is 1. Not zero.
-    pub unit: u64,
-}
-
-impl Scale {
-    /// The value as a tag of this form has it: rounded down, and no more than it can say.
-    #[inline]
-    pub fn write(&self, form: Form, value: u64) -> u32 {
-        match form {
-            Form::Compact => self.buckets.of(value),
-            Form::Expanded => {
-                let most = form.value_max();
-                u32::try_from(value / self.unit).map_or(most, |units| units.min(most))
-            }
-        }
-    }
-}
 
 /// How the load of a port is measured (CS-4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,16 +35,8 @@ pub struct Domain {
     pub estimator: Estimator,
     /// and over which time.
     pub window: Span,
-    /// By signal.
-    pub scales: [Scale; SIGNALS],
-}
-
-impl Domain {
-    /// How the values of `signal` are written.
-    #[inline]
-    pub fn scale(&self, signal: Signal) -> &Scale {
-        &self.scales[usize::from(signal.number())]
-    }
+    /// How values are written.
+    pub scales: Scales,
 }
 
 /// What becomes of a tag at the port that a packet leaves by (CS-7).
@@ -148,15 +80,6 @@ impl Rule {
     }
 }
 
-/// How tags are read at the port where packets arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// By which they are known.
-    pub tpids: Tpids,
-    /// They are believed; otherwise they are taken off.
-    pub is_trusted: bool,
-}
-
 /// What a port does with tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortCsig {
@@ -169,15 +92,6 @@ pub struct PortCsig {
 }
 
 impl PortCsig {
-    /// How tags of packets that arrive here are read.
-    #[inline]
-    pub fn reading(&self) -> Reading {
-        Reading {
-            tpids: self.domain.tpids,
-            is_trusted: self.is_trusted,
-        }
-    }
-
     /// What it does with `signal`.
     #[inline]
     pub fn rule(&self, signal: Signal) -> &Rule {
@@ -202,7 +116,7 @@ impl Stamp {
     /// Of a port with so many bits a second available, and this share of its capacity.
     pub fn new(domain: &Domain, available: u64, share: u64) -> Self {
         let written = |signal, value| {
-            let scale = domain.scale(signal);
+            let scale = domain.scales.of(signal);
             Form::ALL.map(|form| scale.write(form, value))
         };
         Self([
@@ -220,43 +134,5 @@ impl Stamp {
             Signal::AvailableShare => Some(share[form as usize]),
             Signal::Delay => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// CS-3: the example of three bits of the draft, at the ends of each bucket.
-    #[test]
-    fn values_are_in_the_buckets_of_the_draft() {
-        let lows = [0, 10, 50, 100, 200, 400, 800, 2000].map(|micros| micros * 1000);
-        let buckets = Buckets::new(&lows);
-        for (number, low) in (0..).zip(lows) {
-            assert_eq!(buckets.of(low), number);
-            assert_eq!(buckets.low(number), Some(low));
-            if number > 0 {
-                assert_eq!(buckets.of(low - 1), number - 1);
-            }
-        }
-        assert_eq!(buckets.of(u64::MAX - 1), 7);
-        assert_eq!(buckets.low(8), None);
-    }
-
-    /// CS-3: 8 Mb/s reach 8 Tb/s, 128 ns reach 134 ms; beyond, the largest value stands.
-    #[test]
-    fn units_reach_as_far_as_the_draft_says() {
-        let scale = |unit| Scale {
-            buckets: Buckets::new(&[0]),
-            unit,
-        };
-        let rate = scale(8_000_000);
-        assert_eq!(rate.write(Form::Expanded, 399_999_999_999), 49_999);
-        assert_eq!(rate.write(Form::Expanded, 8_388_600_000_000), 0xf_ffff);
-        assert_eq!(rate.write(Form::Expanded, u64::MAX), 0xf_ffff);
-        let delay = scale(128);
-        assert_eq!(delay.write(Form::Expanded, 127), 0);
-        assert_eq!(delay.write(Form::Expanded, 128_000_000), 1_000_000);
-        assert_eq!(delay.write(Form::Compact, u64::MAX - 1), 0);
     }
 }

@@ -20,7 +20,12 @@ pub struct ErrorRules {
     /// IPv4 errors come from the interface that the packet arrived at, and not from the one that
     /// they leave by (`icmp_errors_use_inbound_ifaddr`).
     pub are_inbound: bool,
+    /// TTL of errors of IPv4 (`ip_default_ttl`).
+    pub ttl: u8,
 }
+
+/// TTL and hop limit where nothing else is set.
+pub const TTL: u8 = 64;
 
 /// The limit of errors to one destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +56,7 @@ impl Default for ErrorRules {
             v4: all,
             v6: all,
             are_inbound: false,
+            ttl: TTL,
         }
     }
 }
@@ -63,4 +69,7 @@ pub struct Errors {
     /// By group: the address from which this machine sends by it, where somebody has set one
     /// (`ip route … src`).
     pub sources: HashMap<GroupId, IpAddr>,
+    /// By port: the hop limit of errors of IPv6 that leave by it (`hop_limit` of the interface);
+    /// ports beyond have [`TTL`].
+    pub hop_limits: Vec<u8>,
 }

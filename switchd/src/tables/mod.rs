@@ -15,9 +15,11 @@ pub mod csig;
 pub mod dlb;
 pub mod elephants;
 pub mod errors;
+pub mod int;
 pub mod interfaces;
 pub mod policy;
 pub mod port_set;
+pub mod reading;
 pub mod resilient;
 pub mod sources;
 pub mod trim;
@@ -31,11 +33,13 @@ use bridge::Bridging;
 use buckets::Buckets;
 use common::units::Rate;
 use common::xdp::PuntReason;
-use csig::{PortCsig, Reading};
+use csig::PortCsig;
 use dlb::DlbPolicy;
 use errors::Errors;
+use int::PortInt;
 use interfaces::{Interfaces, LinkHeader};
 use policy::{Policy, PolicyError};
+use reading::Reading;
 use resilient::Resilient;
 use sources::Sources;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -73,6 +77,16 @@ pub struct PortEntry {
     pub validation: SourceValidation,
     /// What it does with congestion signals; `None`: it knows no tags of them.
     pub csig: Option<Arc<PortCsig>>,
+    /// What it does with telemetry; `None`: it knows no tags of it.
+    pub int: Option<PortInt>,
+}
+
+impl PortEntry {
+    /// How tags that tell of a path are read here; `None`: they are not known.
+    #[inline]
+    pub fn reading(&self) -> Option<Reading> {
+        Reading::new(self.csig.as_deref(), self.int)
+    }
 }
 
 /// The speeds of a port: see [`PortEntry`].
@@ -133,6 +147,8 @@ pub enum Group {
     Blackhole,
     /// Discard and answer that the host is unreachable.
     Unreachable,
+    /// As if there were no route, not even a shorter one.
+    NoRoute,
     /// Discard and answer that communication is prohibited.
     Prohibit,
     /// Only the kernel can forward it: the steering program leaves it there.
@@ -301,11 +317,10 @@ impl Tables {
         self.ports.get(id.index())
     }
 
-    /// How CSIG tags are read at a port; `None`: they are not known there.
+    /// How tags that tell of a path are read at a port; `None`: they are not known there.
     #[inline]
-    pub fn csig_reading(&self, id: PortId) -> Option<Reading> {
-        let csig = self.port(id)?.csig.as_deref();
-        csig.map(PortCsig::reading)
+    pub fn reading(&self, id: PortId) -> Option<Reading> {
+        self.port(id)?.reading()
     }
 
     /// The next hop, if it exists.
@@ -346,6 +361,7 @@ impl Tables {
                 | Group::Broadcast
                 | Group::Blackhole
                 | Group::Unreachable
+                | Group::NoRoute
                 | Group::Prohibit
                 | Group::Punt(_) => {}
             }

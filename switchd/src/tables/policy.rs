@@ -64,6 +64,17 @@ impl GroupPolicy {
     pub const fn is_lossless(&self) -> bool {
         self.headroom > 0
     }
+
+    /// Cells that it holds when it pauses. With a dynamic threshold: while all `groups` are as full
+    /// as they get, each has αS / (1 + nα) of the `service` region.
+    pub fn xoff(&self, groups: u64, service: u64) -> u64 {
+        let shared = match self.limit {
+            Limit::Static(cells) => u64::from(cells),
+            Limit::Dynamic(n) if n >= 0 => (service << n) / (1 + (groups << n)),
+            Limit::Dynamic(n) => service / ((1 << -i16::from(n)) + groups),
+        };
+        u64::from(self.guaranteed) + shared
+    }
 }
 
 /// How a queue of an egress port is accounted, served, and marked.
@@ -258,6 +269,8 @@ pub struct Policy {
     pub hook: Option<Hook>,
     /// Classes whose elephants go to a lower queue (SW-17).
     pub elephants: Vec<elephants::Settings>,
+    /// Bit n: it is counted how the bytes of class n are shared among flows (SW-24).
+    pub sketched: u8,
 }
 
 /// Why the engine cannot work with a policy.
@@ -353,6 +366,7 @@ impl Policy {
             watchdog: None,
             hook: None,
             elephants: Vec::new(),
+            sketched: 0,
         }
     }
 
@@ -421,6 +435,38 @@ impl Policy {
     #[inline]
     pub fn watches(&self, class: u8) -> bool {
         self.elephants.iter().any(|it| it.from == class)
+    }
+
+    /// Whether it matters to the traffic manager which flows the packets of a class belong to.
+    #[inline]
+    pub fn tells_flows_apart(&self, class: u8) -> bool {
+        self.sketched & 1 << (class & 7) != 0 || self.watches(class)
+    }
+
+    /// By group: whether its packets wait in queues of a class.
+    pub fn feeding(&self, class: usize) -> [bool; PRIORITIES] {
+        let maps = &self.classify;
+        let mut feeding = [false; PRIORITIES];
+        let sends_elephants = |of: u8| {
+            let mut all = self.elephants.iter();
+            all.any(|it| it.from == of && usize::from(it.to) == class)
+        };
+        for (priority, of) in maps.class_of_priority.iter().enumerate() {
+            if usize::from(*of) == class || sends_elephants(*of) {
+                feeding[usize::from(maps.group_of_priority[priority])] = true;
+            }
+        }
+        feeding
+    }
+
+    /// The lossless groups, of all ports, whose packets wait in queues of a class.
+    pub fn feeders(&self, class: usize) -> impl Iterator<Item = &GroupPolicy> {
+        let feeding = self.feeding(class);
+        self.ports.iter().flat_map(move |port| {
+            let groups = port.groups.iter().zip(feeding);
+            let feeders = groups.filter(|(group, feeds)| *feeds && group.is_lossless());
+            feeders.map(|(group, _)| group)
+        })
     }
 
     /// Whether packets that are charged to this group of a port hold their sender back instead of

@@ -34,6 +34,8 @@ pub struct PortRules {
     pub accepts_own: bool,
     /// Packets are forwarded at all (`forwarding` of the interface).
     pub forwards: bool,
+    /// Packets of IPv6 are taken (the opposite of `disable_ipv6`).
+    pub takes_v6: bool,
 }
 
 impl Default for PortRules {
@@ -42,6 +44,7 @@ impl Default for PortRules {
             reverse_path: ReversePath::Any,
             accepts_own: false,
             forwards: true,
+            takes_v6: true,
         }
     }
 }
@@ -91,6 +94,8 @@ pub struct Sources {
     own: OwnFilter,
     /// Ports all of whose packets are in doubt.
     examined: PortSet,
+    /// Ports all of whose packets of IPv6 are.
+    examined_v6: PortSet,
     /// Whole networks are local to the switch: all packets are in doubt.
     has_networks: bool,
     rules: Vec<PortRules>,
@@ -116,8 +121,11 @@ impl Sources {
         rules: Vec<PortRules>,
         has_networks: bool,
     ) -> Self {
-        let mut examined = PortSet::default();
+        let (mut examined, mut examined_v6) = (PortSet::default(), PortSet::default());
         for (port, rules) in (0..).zip(&rules) {
+            if !rules.takes_v6 {
+                examined_v6.insert(PortId(port));
+            }
             if rules.are_for_all() || has_networks {
                 examined.insert(PortId(port));
             }
@@ -125,6 +133,7 @@ impl Sources {
         Self {
             own: OwnFilter::of(own),
             examined,
+            examined_v6,
             has_networks,
             rules,
             reverse_paths: Vec::new(),
@@ -157,6 +166,7 @@ impl Sources {
     #[must_use]
     pub fn with_validation(mut self, validation: Validation) -> Self {
         self.examined.unite(validation.asking());
+        self.examined_v6.unite(validation.asking());
         Self { validation, ..self }
     }
 
@@ -184,10 +194,17 @@ impl Sources {
         self.examined.contains(port)
     }
 
-    /// Whether all IPv6 packets that arrive at `port` are to be looked up by their source.
+    /// Whether all IPv6 packets that arrive at `port` are to be looked up by their source, or not
+    /// taken at all.
     #[inline]
     pub fn doubt_v6(&self, port: PortId) -> bool {
-        self.validation.asking().contains(port)
+        self.examined_v6.contains(port)
+    }
+
+    /// The same for those that arrive by an interface with these rules.
+    #[inline]
+    pub fn doubt_v6_by(&self, rules: PortRules, port: PortId) -> bool {
+        !rules.takes_v6 || self.validation.asking().contains(port)
     }
 
     /// Whether all IPv4 packets are to be looked up that arrive at `port` by an interface with

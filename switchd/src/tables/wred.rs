@@ -29,6 +29,16 @@ pub enum Curve {
     },
 }
 
+impl Curve {
+    /// Depth above which every packet is chosen, in bytes.
+    pub const fn certain(self) -> u64 {
+        (match self {
+            Self::Linear { kmax, .. } => kmax,
+            Self::Deterministic { threshold } => threshold,
+        }) as u64
+    }
+}
+
 /// What a queue does with packets before it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {

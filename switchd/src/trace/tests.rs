@@ -114,6 +114,7 @@ fn entry(name: &str) -> PortEntry {
         burst: 0,
         validation: SourceValidation::Off,
         csig: None,
+        int: None,
     }
 }
 

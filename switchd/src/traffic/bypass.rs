@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(open(&mut port, start), !(1 << 2));
         port.shut(0);
         // A byte on a line of 1 Gb/s takes 8 ns.
-        port.bypassed(3, 976);
+        port.bypassed(3, 976, (0, PORT));
         assert_eq!(open(&mut port, start), 0);
         let over = start + Span::from_nanos(8 * (976 + LINE_OVERHEAD));
         assert_eq!(open(&mut port, over - Span::from_nanos(2)), 0);

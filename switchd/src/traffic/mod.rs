@@ -22,6 +22,7 @@
 //!   egress_port  [7] [8]    the queues of a port: admit [7], serve [8]
 //!   elephants    [7]        large flows, which move to a lower queue
 //!   gates        [7] [8]    what holds the lower queue until a flow's earlier packets have left
+//!   sketch       [7]        how the bytes of a queue are shared among flows
 //!   wred         [7] [8]    early marks and drops, at enqueue or at dequeue
 //!   trim         [7]        headers instead of drops
 //!   queue        [7] [8]    one egress queue: a container that admit fills and serve empties
@@ -49,6 +50,7 @@ mod queue;
 pub mod scheduler;
 pub mod shaper;
 pub mod signals;
+pub mod sketch;
 pub mod store;
 pub mod trim;
 pub mod watchdog;

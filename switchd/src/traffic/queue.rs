@@ -1,10 +1,12 @@
 //! \[7\] \[8\] One egress queue: packets in the order in which they came, and what they take of the
 //! buffer.
 
+use crate::id::PortId;
 use crate::packet::Packet;
 use crate::stats::QueueStats;
 use crate::tables::policy::Wred;
 use crate::traffic::elephants::Progress;
+use crate::traffic::sketch::Sketch;
 use crate::traffic::store::{Chain, PacketStore};
 use crate::traffic::wred::{Average, Decision};
 use common::time::Time;
@@ -41,6 +43,11 @@ pub(super) struct Queue {
     idle_since: Time,
     /// Totals of what was accepted, sent or refused.
     total: Total,
+    /// Bytes times nanoseconds that they were here, until it was shown last, and its bytes then.
+    byte_time: u64,
+    shown: (u64, Time),
+    /// How its bytes are shared among flows, if control wants to know.
+    sketch: Option<Box<Sketch>>,
 }
 
 /// What a queue counts since it was made.
@@ -116,6 +123,7 @@ impl Queue {
         store: &mut PacketStore,
     ) -> Result<(), Packet> {
         let (len, cells) = (packet.frame.len(), u64::from(packet.cells));
+        self.sketch(len, (packet.flow, packet.ingress));
         store.push(&mut self.chain, packet)?;
         self.packets += 1;
         self.bytes += len as u64;
@@ -128,6 +136,20 @@ impl Queue {
         Ok(())
     }
 
+    #[inline]
+    fn sketch(&mut self, len: usize, (flow, ingress): (u32, PortId)) {
+        if let Some(sketch) = &mut self.sketch {
+            sketch.add(flow, ingress, len);
+        }
+    }
+
+    /// Counts from now on how its bytes are shared among flows, or does not.
+    pub(super) fn configure_sketch(&mut self, wanted: bool) {
+        if wanted != self.sketch.is_some() {
+            self.sketch = wanted.then(Box::default);
+        }
+    }
+
     /// A queue is empty exactly while it has no bytes, and has no more shared cells than cells.
     #[inline]
     fn check(&self) {
@@ -138,7 +160,9 @@ impl Queue {
 
     /// Counts a packet that was sent without ever being in it.
     #[inline]
-    pub(super) fn bypassed(&mut self, len: u64) {
+    pub(super) fn bypassed(&mut self, len: usize, origin: (u32, PortId)) {
+        self.sketch(len, origin);
+        let len = len as u64;
         self.total.packets += 1;
         self.total.bytes += len;
         self.sent(len);
@@ -174,13 +198,22 @@ impl Queue {
 
     /// Lets the average follow the time that the queue has been empty until `now`, in which so many
     /// packets a second could have been sent.
+    #[inline]
     pub(super) fn rest(&mut self, exponent: NonZeroU8, packets_per_second: u64, now: Time) {
-        if !self.is_empty() {
-            return;
+        // Most queues find nothing to follow: nothing was in them for long.
+        if self.is_empty() && !self.average.is_zero() {
+            self.follow_rest(exponent, packets_per_second, now);
         }
-        let idle = u128::from(now.since(self.idle_since).nanos());
-        let packets = idle * u128::from(packets_per_second) / 1_000_000_000;
-        let packets = u64::try_from(packets).unwrap_or(u64::MAX);
+    }
+
+    #[inline(never)]
+    fn follow_rest(&mut self, exponent: NonZeroU8, packets_per_second: u64, now: Time) {
+        let idle = now.since(self.idle_since).nanos();
+        let packets = match idle.checked_mul(packets_per_second) {
+            Some(product) => product / 1_000_000_000,
+            // Idle for minutes.
+            None => idle / 1_000_000_000 * packets_per_second,
+        };
         if packets > 0 {
             self.average.rest(packets, exponent.get());
             self.idle_since = now;
@@ -225,8 +258,17 @@ impl Queue {
         self.total.sent_bytes += len;
     }
 
-    /// Publishes depth and counters to control.
-    pub(super) fn show(&mut self, stats: &QueueStats) {
+    /// Publishes depth and counters to control. Once a turn if the queue changed: between turns its
+    /// depth stays as it is.
+    pub(super) fn show(&mut self, stats: &QueueStats, now: Time) {
+        let (bytes, since) = std::mem::replace(&mut self.shown, (self.bytes, now));
+        let passed = bytes.wrapping_mul(now.since(since).nanos());
+        self.byte_time = self.byte_time.wrapping_add(passed);
+        stats.byte_time.set(self.byte_time);
+        stats.shown_at.set(now.nanos());
+        if let Some(sketch) = &mut self.sketch {
+            sketch.show(&stats.flows);
+        }
         let asked = stats.clear_peak.get();
         let watermark = if asked == stats.cleared_peak.get() {
             stats.peak_cells.get()

@@ -21,6 +21,8 @@ pub struct PortSignals {
     domain: Arc<Domain>,
     capacity: Option<Rate>,
     load: Load,
+    /// When the load was looked at last.
+    looked: Time,
     stamp: Stamp,
 }
 
@@ -32,6 +34,7 @@ impl PortSignals {
             domain: port.domain.clone(),
             capacity,
             load: Load::default(),
+            looked: Time::ZERO,
             stamp: Stamp::NEUTRAL,
         };
         signals.restamp();
@@ -46,10 +49,17 @@ impl PortSignals {
         }
     }
 
+    /// Whether the load was looked at in the turn of `now`: what is sent in it counts after it.
+    #[inline]
+    pub fn is_measured(&self, now: Time) -> bool {
+        self.looked == now
+    }
+
     /// Measures the load if it is time to: at `now` the port has sent `sent` bytes of line time
     /// since it began. What was measured, if something was.
     #[inline]
     pub fn measure(&mut self, now: Time, sent: u64) -> Option<Load> {
+        self.looked = now;
         if self.load.since == Time::ZERO {
             // The first look: what was sent before is not known to be recent.
             (self.load.since, self.load.sent) = (now, sent);
@@ -74,5 +84,61 @@ impl PortSignals {
     #[inline]
     pub fn stamp(&self) -> Stamp {
         self.stamp
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::csig::Estimator;
+    use common::csig::{Buckets, Scale, Scales};
+    use common::time::Span;
+    use common::wire::csig::Tpids;
+
+    const WINDOW: Span = Span::from_micros(100);
+
+    fn port(estimator: Estimator) -> PortCsig {
+        let scale = |unit| Scale {
+            buckets: Buckets::new(&[0]),
+            unit,
+        };
+        PortCsig {
+            domain: Arc::new(Domain {
+                tpids: Tpids::default(),
+                estimator,
+                window: WINDOW,
+                scales: Scales::new(std::array::from_fn(|_| scale(1_000_000))),
+            }),
+            is_trusted: true,
+            rules: Default::default(),
+        }
+    }
+
+    /// CS-4: what a port had sent before its load was first looked at counts for nothing, whatever
+    /// the estimator: it may be hours old.
+    #[test]
+    fn what_was_sent_before_the_first_look_is_not_load() {
+        const LONG_AGO: u64 = 1 << 40;
+        for estimator in [Estimator::Window, Estimator::Ewma, Estimator::Dre] {
+            let mut signals = PortSignals::new(&port(estimator), Some(Rate::from_gbps(100)));
+            let idle = signals.stamp();
+            let mut now = Time::from_nanos(5_000_000_000);
+            assert_eq!(signals.measure(now, LONG_AGO), None, "{estimator:?}");
+            for _ in 0..3 {
+                now += WINDOW;
+                let load = signals.measure(now, LONG_AGO);
+                assert!(
+                    load.is_none_or(|load| load.level == 0.0),
+                    "{estimator:?}: {load:?}"
+                );
+                assert_eq!(signals.stamp(), idle, "{estimator:?}");
+            }
+            // What it sends from then on does.
+            now += WINDOW;
+            let load = signals
+                .measure(now, LONG_AGO + 500_000)
+                .expect("a window has passed");
+            assert!(load.level > 0.0 && signals.stamp() != idle, "{estimator:?}");
+        }
     }
 }

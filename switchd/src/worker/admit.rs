@@ -38,7 +38,7 @@ impl<Q: QueueIo> Worker<Q> {
         };
         address(&mut packet, past.own);
         if packet.edits.has_tag() {
-            self.sign_bypassing(&mut packet, now);
+            packet = self.sign_bypassing(packet, now);
         }
         self.ports.stage(packet, past);
         Ok(())

@@ -51,10 +51,15 @@ impl<Q: QueueIo> Worker<Q> {
     /// Sends a frame on its way between two stations.
     #[inline]
     fn send_bridged(&mut self, mut frame: Frame, bridged: Bridged, ingress: PortId, now: Time) {
-        let csig = self.tables.csig_reading(ingress);
+        let reading = self.tables.reading(ingress);
         let trace = if self.probe.is_on() {
             let maps = &self.tables.traffic.classify;
-            trace::bridged(&mut self.probe, (maps, csig), (ingress, &frame), &bridged)
+            trace::bridged(
+                &mut self.probe,
+                (maps, reading),
+                (ingress, &frame),
+                &bridged,
+            )
         } else {
             TraceId::NONE
         };
@@ -65,7 +70,7 @@ impl<Q: QueueIo> Worker<Q> {
             };
             return self.drop_packet(frame, lost, DropReason::FrameTooLong);
         }
-        let mut parsed = match parse_bridged(frame.bytes(), frame.len(), csig) {
+        let mut parsed = match parse_bridged(frame.bytes(), frame.len(), reading) {
             Ok(parsed) => parsed,
             Err(reason) => {
                 let lost = Lost {
@@ -76,6 +81,10 @@ impl<Q: QueueIo> Worker<Q> {
             }
         };
         parsed.pcp = bridged.pcp;
+        if let Some(observer) = &mut self.observer {
+            observer.note(frame.bytes(), &parsed, ingress, now);
+            observer.count(now);
+        }
         if let Some(port) = self.stats.ports.get(ingress.index()) {
             port.bridged_packets.add(1);
         }

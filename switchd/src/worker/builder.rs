@@ -89,6 +89,7 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
             control: ControlLink::new(self.events, self.commands),
             queue_link: self.queue_link,
             probe: Probe::default(),
+            observer: None,
             stats: self.stats,
             now: Time::ZERO,
             due: Time::NEVER,

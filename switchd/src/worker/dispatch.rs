@@ -13,7 +13,7 @@ use crate::id::{FlowKey, Neighbour, PortId, TraceId};
 use crate::ingress::classify::{Classified, classify};
 use crate::ingress::pending::{Wait, Waiting};
 use crate::outcome::Outcome;
-use crate::packet::{Edits, Packet, Parsed, cells};
+use crate::packet::{Edits, Packet, Parsed, Recently, cells};
 use crate::tables::interfaces::LinkHeader;
 use crate::trace::Step;
 use crate::trace::probe::Lost;
@@ -162,7 +162,7 @@ impl<Q: QueueIo> Worker<Q> {
                 self.probe.step(trace, step);
             }
         }
-        let flow = if traffic.watches(class) {
+        let flow = if traffic.tells_flows_apart(class) {
             let hash = origin.flow;
             let hash = hash
                 .unwrap_or_else(|| ecmp::flow_hash(frame.bytes(), parsed, &self.tables.hashing));
@@ -199,7 +199,7 @@ impl<Q: QueueIo> Worker<Q> {
             ecn: parsed.ecn,
             edits,
             trace,
-            received: origin.since,
+            received: Recently::at(origin.since),
         };
         if let Err(packet) = self.bypass(packet, origin.now) {
             self.charge(packet);

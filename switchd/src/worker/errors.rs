@@ -6,9 +6,10 @@ use crate::drop::DropReason;
 use crate::forward::choice::Choice;
 use crate::forward::stage::Routed;
 use crate::id::{PortId, TraceId};
-use crate::ingress::icmp_error::{Answer, OwnError, Speaker, answer, say_from, sender};
+use crate::ingress::icmp_error::{Answer, OwnError, Speaker, answer, say_from, say_with, sender};
 use crate::ingress::parse::{ParseException, parse};
-use crate::packet::Parsed;
+use crate::packet::{Parsed, Version};
+use crate::tables::errors::TTL;
 use crate::tables::{Group, Tables};
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
@@ -114,6 +115,8 @@ impl<Q: QueueIo> Worker<Q> {
             if let Some(source) = source_by(tables, routed, ingress) {
                 say_from(frame.bytes_mut(), source);
             }
+            let ttl = ttl_by(tables, routed.choice, &parsed);
+            say_with(frame.bytes_mut(), parsed.version, ttl);
             // It is another packet than the one that it is about, which may be traced.
             let origin = Origin {
                 ingress,
@@ -127,6 +130,25 @@ impl<Q: QueueIo> Worker<Q> {
         }
         self.scratch.errors = errors;
     }
+}
+
+/// The TTL of an error of IPv4; the hop limit of one of IPv6, which is that of the port that it
+/// leaves by.
+fn ttl_by(tables: &Tables, choice: Choice, parsed: &Parsed) -> u8 {
+    let errors = &tables.errors;
+    if parsed.version == Version::V4 {
+        return errors.rules.ttl;
+    }
+    let port = match choice {
+        Choice::Hop(id) => tables.next_hop(id).map(|hop| hop.port),
+        Choice::Special(id) => match tables.group(id) {
+            Some(Group::Glean { port, .. }) => Some(*port),
+            _ => None,
+        },
+        Choice::Dead | Choice::NoRoute => None,
+    };
+    let limit = port.and_then(|port| errors.hop_limits.get(port.index()));
+    limit.copied().unwrap_or(TTL)
 }
 
 /// The address from which the switch sends an ICMPv4 error: that of the route to the sender, if it

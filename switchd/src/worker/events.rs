@@ -1,5 +1,6 @@
 //! What a worker and control tell each other, beyond tables and counters.
 
+use crate::flows::Observer;
 use crate::id::PortId;
 use crate::trace::Tracer;
 use crossbeam_channel::{Receiver, Sender};
@@ -138,4 +139,6 @@ pub enum WorkerCommand {
     },
     /// Follow packets with this tracer from now on, or with none.
     Trace(Option<Box<Tracer>>),
+    /// Count what passes of each flow with this observer from now on, or with none.
+    Observe(Option<Box<Observer>>),
 }

@@ -32,15 +32,27 @@ struct Before {
     input: LastInput,
     /// The port takes packets.
     is_up: bool,
-    /// All IPv4 packets of its interface are in doubt.
-    all_in_doubt: bool,
+    /// What of its interface is in doubt.
+    doubts: Doubts,
+}
+
+/// Packets that are in doubt, whatever their source.
+#[derive(Clone, Copy)]
+struct Doubts {
+    /// All of IPv4.
+    v4: bool,
+    /// All of IPv6.
+    v6: bool,
 }
 
 impl Before {
     const NONE: Self = Self {
         input: LastInput::NONE,
         is_up: false,
-        all_in_doubt: false,
+        doubts: Doubts {
+            v4: false,
+            v6: false,
+        },
     };
 }
 
@@ -87,18 +99,18 @@ impl<Q: QueueIo> Worker<Q> {
                         frame = self.show(frame, ingress, has_tag);
                     }
                     strip(&mut frame, has_tag);
-                    let all_in_doubt = before.all_in_doubt;
-                    let doubt = |source| self.doubts(ingress, all_in_doubt, source);
+                    let doubts = before.doubts;
+                    let doubt = |source| self.doubts(doubts, source);
                     match parse_addressed(frame.bytes(), frame.len(), pcp, doubt) {
                         Some(Ok(mut parsed)) => {
                             parsed.interface = id;
-                            batch.push(frame, ingress, parsed);
+                            self.gather(batch, frame, ingress, parsed);
                         }
                         Some(Err(why)) => self.leave(frame, ingress, why, now),
                         None => {
                             self.claim(frame.bytes_mut(), ingress);
-                            match self.parse_unusual(ingress, &frame, (id, pcp), all_in_doubt) {
-                                Ok(parsed) => batch.push(frame, ingress, parsed),
+                            match self.parse_unusual(ingress, &frame, (id, pcp), doubts) {
+                                Ok(parsed) => self.gather(batch, frame, ingress, parsed),
                                 Err(why) => self.leave(frame, ingress, why, now),
                             }
                         }
@@ -109,7 +121,7 @@ impl<Q: QueueIo> Worker<Q> {
                 }
                 Input::Port | Input::Bridge => {
                     match self.parse_own(Entrance::of(&self.tables, ingress), &frame) {
-                        Ok(parsed) => batch.push(frame, ingress, parsed),
+                        Ok(parsed) => self.gather(batch, frame, ingress, parsed),
                         Err(why) => self.leave(frame, ingress, why, now),
                     }
                 }
@@ -153,7 +165,10 @@ impl<Q: QueueIo> Worker<Q> {
         Before {
             input: LastInput::of(&self.tables, ingress, frame.bytes(), input),
             is_up: self.tables.port(ingress).is_some_and(|port| port.up),
-            all_in_doubt: interface.is_some_and(|it| sources.doubt_all_by(it.rules, ingress)),
+            doubts: Doubts {
+                v4: interface.is_some_and(|it| sources.doubt_all_by(it.rules, ingress)),
+                v6: interface.is_some_and(|it| sources.doubt_v6_by(it.rules, ingress)),
+            },
         }
     }
 
@@ -186,9 +201,9 @@ impl<Q: QueueIo> Worker<Q> {
         ingress: PortId,
         frame: &Frame,
         (interface, pcp): (InterfaceId, u8),
-        all_in_doubt: bool,
+        doubts: Doubts,
     ) -> Result<Parsed, ParseException> {
-        let doubt = |source| self.doubts(ingress, all_in_doubt, source);
+        let doubt = |source| self.doubts(doubts, source);
         let parsed = Entrance::of(&self.tables, ingress).parse(frame, doubt)?;
         Ok(Parsed {
             interface,
@@ -199,11 +214,10 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// Whether the source of a packet is in doubt, given that of an IPv4 packet.
     #[inline]
-    fn doubts(&self, ingress: PortId, all_in_doubt: bool, source: Option<Ipv4Addr>) -> bool {
-        let sources = &self.tables.sources;
+    fn doubts(&self, doubts: Doubts, source: Option<Ipv4Addr>) -> bool {
         match source {
-            Some(source) => all_in_doubt || sources.may_be_own(source),
-            None => sources.doubt_v6(ingress),
+            Some(source) => doubts.v4 || self.tables.sources.may_be_own(source),
+            None => doubts.v6,
         }
     }
 }

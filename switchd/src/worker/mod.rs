@@ -20,13 +20,13 @@
 //!   dispatch       classify, or wait, or drop and answer
 //!   errors         what the senders of packets are told
 //!   admit          bypass, or charge, cross, queue
-//!   csig           the tags of packets that leave, and the load of ports
 //!   transmit       queues ─▶ rewrite ─▶ devices
 //!   flow_control   pauses, and the watchdogs
 //!   rings          between the workers
 //!   control_link   between a worker and control; events: what they tell each other
 //!   source         packets whose source is in doubt
 //!   queues         queues that come and go
+//!   signals        the tags of packets that tell of their path, and the load of ports
 //!   trace          records of traced packets
 //!   builder        what a worker is made from
 //!   thread         the loop around it: turns, sleep
@@ -36,7 +36,6 @@ mod admit;
 mod bridge;
 pub mod builder;
 mod control_link;
-mod csig;
 mod dispatch;
 mod errors;
 pub mod events;
@@ -45,6 +44,7 @@ mod interface;
 mod queues;
 mod receive;
 pub mod rings;
+mod signals;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -53,6 +53,7 @@ mod trace;
 mod transmit;
 
 use crate::drop::DropReason;
+use crate::flows::Observer;
 use crate::forward::batch::Batch;
 use crate::forward::dlb::gauges::PortReading;
 use crate::forward::stage::Forward;
@@ -112,6 +113,8 @@ pub struct Worker<Q> {
     control: ControlLink,
     queue_link: QueueLink<Q>,
     probe: Probe,
+    /// Flow analysis, if it is on.
+    observer: Option<Box<Observer>>,
     stats: Arc<WorkerStats>,
     /// When this turn began.
     now: Time,
@@ -191,6 +194,9 @@ impl<Q: QueueIo> Worker<Q> {
         self.stats.note_gap(now.since(self.due));
         self.ports.note_lateness(self.due, now);
         self.handle_commands(now);
+        if let Some(observer) = &mut self.observer {
+            observer.free_slots();
+        }
         self.probe.set_now(now);
         self.now = now;
         let has_new_tables = self.pick_up_tables(now);
@@ -301,6 +307,7 @@ impl<Q: QueueIo> Worker<Q> {
                     }
                 }
                 WorkerCommand::Trace(tracer) => self.probe.follow(tracer, now),
+                WorkerCommand::Observe(observer) => self.observer = observer,
                 WorkerCommand::Hold { port, classes } => {
                     if let Some(place) = self.ports.place_of(port) {
                         self.hold(place, classes, now);
@@ -356,6 +363,9 @@ impl<Q: QueueIo> Worker<Q> {
             .deadline(now)
             .min(self.pending.deadline())
             .min(self.forward.deadline());
+        if self.observer.as_ref().is_some_and(|it| it.has_releases()) {
+            return now;
+        }
         if self.devices.has_unsent() || self.rings.outbound() > 0 {
             // A device that was full or down does not say when it takes packets again, nor does a
             // worker whose ring was full.
@@ -413,8 +423,8 @@ impl<Q: QueueIo> Worker<Q> {
         }
         if self.probe.is_on() {
             let maps = &self.tables.traffic.classify;
-            let csig = self.tables.csig_reading(lost.ingress);
-            trace::loss(&mut self.probe, (maps, csig), &frame, lost, reason);
+            let reading = self.tables.reading(lost.ingress);
+            trace::loss(&mut self.probe, (maps, reading), &frame, lost, reason);
         }
         self.devices.pool.give(frame);
     }

@@ -30,7 +30,7 @@ impl<Q: QueueIo> Worker<Q> {
                     }
                     self.attach(port, queues, now);
                 }
-                QueueCommand::Detach { port } => self.detach(port),
+                QueueCommand::Detach { port } => self.detach(port, now),
             }
         }
     }
@@ -66,10 +66,10 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     #[cold]
-    fn detach(&mut self, port: PortId) {
+    fn detach(&mut self, port: PortId, now: Time) {
         if let Some(place) = self.ports.place_of(port) {
             self.empty(place);
-            self.ports.served(place, &self.stats);
+            self.ports.served(place, &self.stats, now);
             self.ports.detach(place);
         }
         let ports = &mut self.ports;

@@ -15,6 +15,7 @@ use crate::packet::Parsed;
 use crate::trace::Arrival;
 use crate::trace::probe::Lost;
 use common::time::Time;
+use common::wire::ethernet::{HEADER_LEN, field};
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 use std::vec::Drain;
@@ -68,9 +69,22 @@ impl<Q: QueueIo> Worker<Q> {
     fn forward_batch(&mut self, now: Time) {
         let mut batch = std::mem::take(&mut self.scratch.batch);
         self.fill_batch(&mut batch, now);
+        self.observe(&batch, now);
         self.choose(&mut batch, now);
         self.dispatch_batch(&mut batch, now);
         self.scratch.batch = batch;
+    }
+
+    /// Shows a batch to flow analysis, if that is on.
+    #[inline]
+    fn observe(&mut self, batch: &Batch, now: Time) {
+        let Some(observer) = &mut self.observer else {
+            return;
+        };
+        for ((frame, ingress), parsed) in batch.lanes.iter().zip(&batch.parsed) {
+            observer.note(frame.bytes(), parsed, *ingress, now);
+        }
+        observer.count(now);
     }
 
     /// Parses what arrived. The packets that are to be routed go into the batch; all others are
@@ -93,13 +107,53 @@ impl<Q: QueueIo> Worker<Q> {
                     break;
                 };
                 match self.parse_own(entrance, &frame) {
-                    Ok(parsed) => batch.push(frame, ingress, parsed),
+                    Ok(parsed) => self.gather(batch, frame, ingress, parsed),
                     Err(why) => self.leave(frame, ingress, why, now),
                 }
             }
         }
         drop(rest);
         (self.scratch.frames, self.scratch.arrivals) = (frames, arrivals);
+    }
+
+    /// Adds a packet to those that are to be routed, without what the kernel does not forward
+    /// either: what follows the IP packet in its frame, and a tag that was there for its priority.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    pub(super) fn gather(
+        &mut self,
+        batch: &mut Batch,
+        mut frame: Frame,
+        ingress: PortId,
+        mut parsed: Parsed,
+    ) {
+        let end = usize::from(parsed.network) + usize::from(parsed.ip_len);
+        let header = HEADER_LEN + usize::from(parsed.edits.tag_len());
+        if frame.len() > end || usize::from(parsed.network) > header {
+            (frame, parsed) = self.bare(frame, parsed, end);
+        }
+        batch.push(frame, ingress, parsed);
+    }
+
+    /// Takes padding behind `end` off a frame, and priority tags. Both come and go by value, so
+    /// that those of other frames need not lie in memory.
+    #[cold]
+    #[inline(never)]
+    fn bare(&mut self, mut frame: Frame, mut parsed: Parsed, end: usize) -> (Frame, Parsed) {
+        frame.truncate(end);
+        if frame.is_chained() {
+            self.devices.pool.shed(&mut frame);
+        }
+        let header = HEADER_LEN + usize::from(parsed.edits.tag_len());
+        let tags = usize::from(parsed.network).saturating_sub(header);
+        if let Some(len) = u16::try_from(tags).ok().filter(|len| *len > 0) {
+            let addresses = ..field::ETHERTYPE;
+            frame.bytes_mut().copy_within(addresses, tags);
+            frame.shrink_front(len);
+            parsed.network -= len;
+            parsed.transport = parsed.transport.saturating_sub(len);
+        }
+        (frame, parsed)
     }
 
     /// Looks the routes of a batch up, and chooses among their next hops.

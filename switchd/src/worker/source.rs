@@ -7,7 +7,6 @@ use crate::forward::choice::Choice;
 use crate::id::{GroupId, PortId};
 use crate::ingress::parse::{Arrived, ParseException, parse_partial};
 use crate::packet::{Parsed, Version};
-use crate::tables::csig::PortCsig;
 use crate::tables::sources::{PortRules, ReversePath, Sources};
 use crate::tables::{Group, Tables};
 use common::wire::ip::{v4, v6};
@@ -47,7 +46,7 @@ impl Entrance {
         Self {
             port: entry.map(|entry| Arrived {
                 own: entry.mac,
-                csig: entry.csig.as_deref().map(PortCsig::reading),
+                reading: entry.reading(),
             }),
             doubts_v4: tables.sources.doubt_v4(port),
             doubts_v6: tables.sources.doubt_v6(port),
@@ -89,14 +88,17 @@ impl<Q: QueueIo> Worker<Q> {
         choice: Choice,
         ingress: PortId,
     ) -> Option<DropReason> {
+        let interface = self.tables.interfaces.get(parsed.interface);
+        let of_port = || self.tables.sources.rules(ingress);
+        let rules = interface.map_or_else(of_port, |interface| interface.rules);
+        if parsed.version == Version::V6 && !rules.takes_v6 {
+            return Some(DropReason::Ipv6Disabled);
+        }
         if !self.validates(frame, parsed, ingress) {
             return Some(DropReason::SourceValidation);
         }
         // The kernel asks nothing about the sources of IPv6.
         let source = source_v4(frame, parsed)?;
-        let interface = self.tables.interfaces.get(parsed.interface);
-        let of_port = || self.tables.sources.rules(ingress);
-        let rules = interface.map_or_else(of_port, |interface| interface.rules);
         if !rules.forwards {
             return Some(DropReason::NotForwarding);
         }
@@ -151,7 +153,11 @@ fn refuse(
             return (!rules.accepts_own).then_some(DropReason::OwnSource);
         }
         Some((_, Some(Group::Broadcast))) => return Some(DropReason::Martian),
-        None | Some((_, Some(Group::Blackhole | Group::Unreachable | Group::Prohibit))) => true,
+        None
+        | Some((
+            _,
+            Some(Group::Blackhole | Group::Unreachable | Group::NoRoute | Group::Prohibit),
+        )) => true,
         Some((id, _)) => {
             rules.reverse_path == ReversePath::Strict && !tables.sources.leads_to(id, ingress)
         }

@@ -17,9 +17,9 @@ use crate::id::{PortId, TraceId};
 use crate::ingress::classify::{by_priority, priority};
 use crate::ingress::parse::{parse_any, parse_bridged};
 use crate::packet::{NO_PCP, Parsed};
-use crate::tables::csig::Reading;
 use crate::tables::dlb::Mode;
 use crate::tables::policy::Classify;
+use crate::tables::reading::Reading;
 use crate::tables::{Group, Tables};
 use crate::trace::probe::{Lost, Probe};
 use crate::trace::{Arrival, How, Step};
@@ -80,11 +80,11 @@ pub(super) fn batch(probe: &mut Probe, routing: Routing<'_>, batch: &mut Batch) 
 #[cold]
 pub(super) fn bridged(
     probe: &mut Probe,
-    (maps, csig): (&Classify, Option<Reading>),
+    (maps, reading): (&Classify, Option<Reading>),
     (ingress, frame): (PortId, &Frame),
     bridged: &Bridged,
 ) -> TraceId {
-    let Ok(parsed) = parse_bridged(frame.bytes(), frame.len(), csig) else {
+    let Ok(parsed) = parse_bridged(frame.bytes(), frame.len(), reading) else {
         // It is lost in a moment.
         return TraceId::NONE;
     };
@@ -166,12 +166,12 @@ pub(super) fn route(
 #[cold]
 pub(super) fn loss(
     probe: &mut Probe,
-    (maps, csig): (&Classify, Option<Reading>),
+    (maps, reading): (&Classify, Option<Reading>),
     frame: &Frame,
     lost: Lost,
     reason: DropReason,
 ) {
-    let parsed = parse_any(frame.bytes(), frame.len(), csig);
+    let parsed = parse_any(frame.bytes(), frame.len(), reading);
     let priority = parsed.map(|parsed| priority(maps, &parsed));
     probe.lost(lost, reason, frame, parsed.as_ref(), priority);
 }

@@ -1,10 +1,10 @@
 //! From the queues of the worker's own egress ports to their devices: \[8\], \[9\] and \[10\].
 
 use super::Worker;
-use super::csig::{exit, measure, sign_and_count};
+use super::signals::{exit, sign_and_count};
 use crate::drop::DropReason;
 use crate::egress::rewrite::rewrite;
-use crate::limits::BATCH;
+use crate::limits::{BATCH, CLASSES};
 use crate::packet::Edits;
 use crate::trace::probe::Lost;
 use crate::traffic::buffer::XoffChange;
@@ -24,7 +24,7 @@ impl<Q: QueueIo> Worker<Q> {
             } else {
                 self.empty(place);
             }
-            let queue = self.ports.served(place, &self.stats);
+            let queue = self.ports.served(place, &self.stats, now);
             self.devices.kick(queue);
             next = self.ports.next_occupied(place + 1);
         }
@@ -68,9 +68,9 @@ impl<Q: QueueIo> Worker<Q> {
             rings,
             ..
         } = self;
-        let port = ports.at_mut(place);
-        let (number, stamp) = (port.port, measure(port, stats, now));
-        let exit = stamp.and_then(|stamp| exit(tables, number, stamp));
+        let exit = exit(tables, ports.at_mut(place), stats, now);
+        let telling = exit.as_ref().is_some_and(|exit| exit.int.is_some());
+        let mut waiting = telling.then(|| ports.at(place).manager.waiting());
         let policy = &tables.traffic;
         let release = |it: Charged| {
             let change = ledger.release(policy, it.ingress, it.group, it.cells);
@@ -82,11 +82,16 @@ impl<Q: QueueIo> Worker<Q> {
             if packet.edits.contain(Edits::TRIMMED) {
                 stats.ports[packet.egress.index()].trimmed_sent.add(1);
             }
+            let behind = waiting.as_mut().map_or(0, |waiting| {
+                let bytes = &mut waiting[usize::from(packet.class) % CLASSES];
+                *bytes = bytes.saturating_sub(packet.frame.len() as u64);
+                *bytes
+            });
             rewrite(&mut packet, own);
             if packet.edits.has_tag()
                 && let Some(exit) = exit
             {
-                sign_and_count(&mut packet, exit, stats, now);
+                sign_and_count(&mut packet, exit, behind, stats, now);
             }
             if packet.trace.is_some() {
                 probe.sent(policy, &packet);

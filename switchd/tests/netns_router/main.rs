@@ -10,6 +10,7 @@
 
 mod packets;
 mod rig;
+mod unused;
 
 use packets::{V4, V6, icmp4, icmp6};
 use rig::{Rig, assert_same};
@@ -224,6 +225,8 @@ fn errors() {
         ("blackhole", to("10.5.0.1")),
         ("unreachable", to("10.6.0.1")),
         ("prohibited", to("10.7.0.1")),
+        ("thrown", to("10.13.1.1")),
+        ("IPv6 thrown", to6("2001:db8:13:1::1")),
         ("IPv6 expired", expired6("2001:db8:1::2").frame()),
         (
             "IPv6 expired, long",
@@ -259,6 +262,50 @@ fn errors() {
         ));
     }
     Rig::new("icmp", &[]).compare(&cases);
+}
+
+/// SW-1: errors have the TTL and the hop limit that are set, those of IPv6 that of the interface
+/// that they leave by.
+#[test]
+fn lives_of_errors() {
+    let settings = [
+        "net.ipv4.ip_default_ttl=77",
+        "net.ipv6.conf.p1.hop_limit=99",
+        "net.ipv6.conf.p2.hop_limit=88",
+    ];
+    let expired6 = |src: &str| V6::new(src, "2001:db8:2::2").ttl(1).frame();
+    Rig::new("life", &settings).compare(&[
+        ("IPv4", V4::new("10.1.0.2", "10.2.0.2").ttl(1).frame()),
+        ("IPv6", expired6("2001:db8:1::2")),
+    ]);
+}
+
+/// SW-1: tags of VLAN 0 are there for their priority only, however many there are; behind them one
+/// of a VLAN without an interface is not.
+#[test]
+fn tags_for_priorities() {
+    let tagged = |frame: Vec<u8>, tags: &[[u8; 4]]| {
+        let mut frame = frame;
+        frame.splice(12..12, tags.concat());
+        frame
+    };
+    let v4 = || V4::new("10.1.0.2", "10.2.0.2").frame();
+    let v6 = || V6::new("2001:db8:1::2", "2001:db8:2::2").frame();
+    let (none, some) = ([0x81, 0, 0x60, 0], [0x81, 0, 0x60, 5]);
+    let service = [0x88, 0xa8, 0xa0, 0];
+    let expired = V4::new("10.1.0.2", "10.2.0.2").ttl(1).frame();
+    Rig::new("tags", &[]).compare(&[
+        ("one", tagged(v4(), &[none])),
+        ("two", tagged(v4(), &[none, none])),
+        ("two, IPv6", tagged(v6(), &[none, none])),
+        ("two kinds", tagged(v4(), &[service, none])),
+        ("three", tagged(v4(), &[none, none, none])),
+        ("four", tagged(v4(), &[none, service, none, none])),
+        ("one of a VLAN", tagged(v4(), &[some])),
+        ("one of a VLAN behind it", tagged(v4(), &[none, some])),
+        ("one of a VLAN in front", tagged(v4(), &[some, none])),
+        ("expired", tagged(expired, &[none, none])),
+    ]);
 }
 
 /// SW-1: on a link where nobody asks for MAC addresses, packets go to those that are set, and

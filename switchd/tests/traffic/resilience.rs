@@ -54,27 +54,50 @@ impl Family {
 
     /// Replaces the route, by a list of hops.
     fn replace(&self, rig: &Rig, links: &[u8]) {
+        self.route(rig, self.prefix, links);
+    }
+
+    /// Sets a route, by a list of hops.
+    fn route(&self, rig: &Rig, prefix: &str, links: &[u8]) {
         let hops = links.iter().map(|link| self.gateway(*link));
         let hops: String = hops.map(|hop| format!(" nexthop via {hop}")).collect();
-        let (option, prefix) = (self.option, self.prefix);
+        let option = self.option;
         rig.ip("sw", &format!("{option} route replace {prefix}{hops}"));
     }
 
     /// Replaces the route, by a group.
     fn replace_by(&self, rig: &Rig, group: u8) {
-        let (option, prefix) = (self.option, self.prefix);
+        self.route_by(rig, self.prefix, group);
+    }
+
+    /// Sets a route, by a group.
+    fn route_by(&self, rig: &Rig, prefix: &str, group: u8) {
+        let option = self.option;
         rig.ip(
             "sw",
             &format!("{option} route replace {prefix} nhid {group}"),
         );
     }
 
+    /// Makes the hops next hop objects, of the numbers of their links.
+    fn add_objects(&self, rig: &Rig) {
+        for link in LINKS {
+            let (option, gateway) = (self.option, self.gateway(link));
+            rig.ip(
+                "sw",
+                &format!("{option} nexthop add id {link} via {gateway} dev p{link}"),
+            );
+        }
+    }
+
     /// Sends packets of each flow from `a` and looks where `b` gets them. Each flow has one way.
     fn ways(&self, rig: &Rig, hops: usize) -> Ways {
         let members = || {
-            rig.ctl(&["ecmp"])[0]["next_hops"]
-                .as_array()
-                .map_or(0, Vec::len)
+            let rows = rig.ctl(&["routes", self.prefix]);
+            let all = rows.as_array().into_iter().flatten();
+            let mut own = all.filter(|row| row["prefix"] == self.prefix);
+            let hops = own.next().and_then(|row| row["next_hops"].as_array());
+            hops.map_or(0, Vec::len)
         };
         eventually(&format!("group of {hops}"), || members() == hops);
         let Self {
@@ -159,14 +182,7 @@ fn only_the_flows_of_a_hop_that_leaves_move() {
         family.replace(&rig, all);
         assert_eq!(family.ways(&rig, 4), before, "the hop is back");
 
-        let option = family.option;
-        for link in all {
-            let gateway = family.gateway(*link);
-            rig.ip(
-                "sw",
-                &format!("{option} nexthop add id {link} via {gateway} dev p{link}"),
-            );
-        }
+        family.add_objects(&rig);
         rig.ip("sw", "nexthop add id 20 group 2/3/4");
         family.replace_by(&rig, 20);
         assert_only_the_last_moved(&before, &family.ways(&rig, 3), "next hop group");
@@ -188,13 +204,53 @@ fn only_the_flows_of_a_hop_that_leaves_move() {
             "sw",
             &format!("nexthop replace id 22 group 2/3/4 {resilient}"),
         );
-        assert_only_the_last_moved(&before, &family.ways(&rig, 3), "resilient group");
+        let without = family.ways(&rig, 3);
+        assert_only_the_last_moved(&before, &without, "resilient group");
         rig.ip(
             "sw",
             &format!("nexthop replace id 22 group 2/3/4/5 {resilient}"),
         );
-        assert_eq!(family.ways(&rig, 4), before, "a member that is back");
+        // It gets its share of buckets, not the same: first those that no packet has come to.
+        let before = family.ways(&rig, 4);
+        let last = format!("e{}", LINKS[3]);
+        let mut moved = before.iter().filter(|(flow, way)| without[*flow] != **way);
+        assert!(moved.all(|(_, way)| *way == last), "a member that is back");
+        assert!(
+            shares(&before)[last.as_str()] > 100,
+            "{:?}",
+            shares(&before)
+        );
         rig.ip("sw", "nexthop del id 5");
         assert_only_the_last_moved(&before, &family.ways(&rig, 3), "member that is deleted");
     }
+}
+
+/// SW-3: the same where other routes had the hops that are left, or their next hop group, before:
+/// as routing daemons share their groups.
+#[test]
+fn other_routes_by_the_same_hops_move_no_flow() {
+    if !privileged() {
+        return;
+    }
+    let [family, _] = FAMILIES;
+    let mut rig = Rig::new("ro");
+    rig.link(4, "b");
+    rig.link(5, "b");
+    rig.start(&[]);
+    let (all, rest) = (&LINKS[..], &LINKS[..3]);
+    family.add_objects(&rig);
+    rig.ip("sw", "nexthop add id 20 group 2/3/4");
+    rig.ip("sw", "nexthop add id 21 group 2/3/4/5");
+    family.route(&rig, "10.8.0.0/16", rest);
+    family.route_by(&rig, "10.7.0.0/16", 20);
+    family.replace(&rig, all);
+    let before = family.ways(&rig, 4);
+    family.replace(&rig, rest);
+    assert_only_the_last_moved(&before, &family.ways(&rig, 3), "list of hops");
+    family.replace(&rig, all);
+    assert_eq!(family.ways(&rig, 4), before, "the hop is back");
+    family.replace_by(&rig, 20);
+    assert_only_the_last_moved(&before, &family.ways(&rig, 3), "next hop group");
+    family.replace_by(&rig, 21);
+    assert_eq!(family.ways(&rig, 4), before, "a group with the hop");
 }

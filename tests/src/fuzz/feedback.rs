@@ -9,11 +9,13 @@ use super::attack::kind_of;
 use super::program::Program;
 use super::victim::{BTH, COOKIE, FILL, FIRST, MTU, PEER, Victim, frame_of_peer};
 use common::time::Span;
+use common::wire::csig::{Form, Tag};
 use common::wire::roce::frame::seal;
 use common::wire::roce::{
-    AckKind, Aeth, Bth, Crowd, Extension, Headers, Marks, Mpeh, Opcode, Operation, PSN_MASK, Reth,
-    Sack,
+    AckKind, Aeth, Bth, Crowd, Extension, Headers, Marks, Mpeh, Opcode, Operation, PSN_MASK,
+    Reflection, Reth, Sack, Utilisation,
 };
+use hostd::config::{Csig, Int};
 use hostd::stats::{EngineStatistics, QueuePairCounters};
 use hostd::verbs::{
     Congestion, CongestionScope, EngineConfig, MultipathConfig, SendOpcode, SendRequest, Spraying,
@@ -25,12 +27,16 @@ const PEERS: [u32; 2] = [0x2345, 0x2346];
 /// Acknowledgements that may come once more.
 const HISTORY: usize = 8;
 
-const CONGESTION: [Congestion; 5] = [
+const CONGESTION: [Congestion; 9] = [
     Congestion::Fixed,
     Congestion::Nscc,
     Congestion::Swift,
     Congestion::Dctcp,
     Congestion::Dcqcn,
+    Congestion::SwiftCsig,
+    Congestion::Poseidon,
+    Congestion::Timely,
+    Congestion::Hpcc,
 ];
 
 const SPRAYING: [Spraying; 4] = [
@@ -42,6 +48,10 @@ const SPRAYING: [Spraying; 4] = [
 
 struct Peer {
     victim: Victim,
+    /// Acknowledgements speak of congestion signals.
+    signals: bool,
+    /// They speak of telemetry.
+    telemetry: bool,
     /// Newest PSN that each queue pair sent.
     newest: [u32; 2],
     /// PSN of the peer's own next packet.
@@ -88,17 +98,23 @@ pub(super) fn acknowledgements(input: &[u8]) {
 /// The same; what the engine and the first queue pair counted.
 fn play(input: &[u8]) -> (EngineStatistics, QueuePairCounters) {
     let mut program = Program::new(input);
-    let mut victim = Victim::with(config(program.u8()), 2);
+    let config = config(program.u8());
+    let (signals, telemetry) = (config.csig.is_some(), config.int.is_some());
+    let mut victim = Victim::with(config, 2);
     victim.set_route(PEER.into());
     for (index, qpn) in PEERS.into_iter().enumerate() {
         let agreed = MultipathConfig {
             marks: index == 0,
+            signals,
+            telemetry,
             ..MultipathConfig::default()
         };
         victim.connect(index, qpn, Some(agreed));
     }
     let mut peer = Peer {
         victim,
+        signals,
+        telemetry,
         newest: [FIRST.wrapping_sub(1) & PSN_MASK; 2],
         next: [FIRST; 2],
         sent: [0; 2],
@@ -116,7 +132,16 @@ fn play(input: &[u8]) -> (EngineStatistics, QueuePairCounters) {
 
 fn config(byte: u8) -> EngineConfig {
     let congestion = CONGESTION[usize::from(byte & 0x0f) % CONGESTION.len()];
-    let per_path = matches!(congestion, Congestion::Nscc | Congestion::Swift) && byte & 0x40 != 0;
+    let per_path = congestion.may_be_of_a_path() && byte & 0x40 != 0;
+    let is_hpcc = congestion == Congestion::Hpcc;
+    let csig = Csig {
+        enabled: !is_hpcc && congestion.missing(None, None).is_some(),
+        ..Csig::default()
+    };
+    let int = Int {
+        enabled: is_hpcc,
+        ..Int::default()
+    };
     EngineConfig {
         congestion,
         congestion_scope: if per_path {
@@ -124,6 +149,8 @@ fn config(byte: u8) -> EngineConfig {
         } else {
             CongestionScope::Connection
         },
+        csig: csig.signalling(),
+        int: int.terms(),
         spraying: SPRAYING[usize::from(byte >> 4 & 3)],
         // A round trip is known before one is measured, or it is not.
         base_rtt: if byte & 0x80 != 0 {
@@ -133,6 +160,32 @@ fn config(byte: u8) -> EngineConfig {
         },
         ..EngineConfig::default()
     }
+}
+
+/// Any tag of any path, in both forms, or none.
+fn reflection(program: &mut Program<'_>) -> Reflection {
+    let how = program.u8();
+    let (form, value) = match how & 0x10 {
+        0 => (Form::Compact, u32::from(program.u8() & 0x1f)),
+        _ => (Form::Expanded, u32::from(program.u16()) << 4),
+    };
+    let tag = Tag {
+        kind: how >> 5 & 3,
+        value,
+        locator: 1,
+        is_final: false,
+        reserved: 0,
+    };
+    Reflection {
+        path: how & 0x0f,
+        tag: (how & 0x80 == 0).then_some((form, tag)),
+    }
+}
+
+/// Anything that can be said of the worst link of a path.
+fn utilisation(program: &mut Program<'_>) -> Utilisation {
+    let bytes: [u8; Utilisation::LEN] = std::array::from_fn(|_| program.u8());
+    Utilisation::parse(&bytes).expect("long enough")
 }
 
 impl Peer {
@@ -230,7 +283,14 @@ impl Peer {
         let psn = newest.wrapping_sub(signed(back)) & PSN_MASK;
         let opcode = Opcode::Multipath(Operation::Acknowledge);
         let mut headers = Headers::new(Bth::new(opcode, self.victim.pairs[index].qpn, psn));
-        headers.extension = Some(Extension::new(COOKIE));
+        let mut extension = Extension::new(COOKIE);
+        if self.signals {
+            extension.reflection = Some(reflection(program));
+        }
+        if self.telemetry {
+            extension.utilisation = Some(utilisation(program));
+        }
+        headers.extension = Some(extension);
         let mut mpeh = Mpeh {
             path: how & 7,
             ..Mpeh::default()
@@ -350,6 +410,7 @@ mod tests {
             |of: fn(&(EngineStatistics, QueuePairCounters)) -> u64| all.iter().map(of).sum::<u64>();
         assert!(sum(|it| it.0.acknowledgements) > 50);
         assert!(sum(|it| it.1.rx_trims) > 10);
+        assert!(sum(|it| it.1.rx_signals) > 10);
         assert!(sum(|it| it.1.fast_retransmits) > 0);
         assert!(sum(|it| it.1.tx_messages) > 5);
         for reason in [

@@ -14,6 +14,7 @@
 //!   feedback.rs trims.rs offers.rs  the same against acknowledgements with marks, against packets
 //!                      that look trimmed, and against offers of multipath
 //!   application.rs     the daemon against an application, with the memory that they share
+//!   flows.rs     flow analysis against packets of any connections
 //!   traffic.rs   what the switch is told of its queues, and the books
 //!   program.rs         how a series is read from one input
 //!   mutate.rs          new inputs from old ones, from a seed
@@ -23,6 +24,7 @@
 mod application;
 mod attack;
 mod feedback;
+mod flows;
 mod hosts;
 mod management;
 mod mutate;
@@ -63,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     target("udp", targets::udp),
     target("icmp", targets::icmp),
     target("pause", targets::pause),
+    target("schedule", targets::schedule),
     target("roce", targets::roce),
     target("icrc", targets::icrc),
     target("ack_blocks", feedback::blocks),
@@ -83,8 +86,10 @@ pub const TARGETS: &[Target] = &[
     target("host_offers", offers::negotiations),
     target("host_application", application::steps),
     target("switch_parse", switch::parse),
+    target("switch_flows", flows::packets),
     target("switch_turns", switch::turns),
     target("switch_config", settings::switch_config),
+    target("aiecn_model", settings::aiecn_model),
     target("switch_admin", settings::switch_admin),
     target("host_config", settings::host_config),
     target("host_admin", settings::host_admin),

@@ -107,6 +107,8 @@ fn private<const N: usize>(program: &mut Program<'_>) -> [u8; N] {
 struct Offered {
     granularities: u8,
     marks: bool,
+    /// Delivery service: none is asked for, so the stricter one is always 0, ordered.
+    service: u8,
     mtu: u8,
     /// Sub-paths, tolerance in packets and in µs, reorder buffer, flowlet time-out.
     words: [u16; 5],
@@ -119,6 +121,7 @@ impl Offered {
         let offered = Self {
             granularities: bytes[5] & 7,
             marks: bytes[5] & 8 != 0,
+            service: bytes[22] >> 6,
             mtu: bytes[5] >> 4,
             words: [6, 8, 10, 12, 14].map(word),
         };
@@ -150,6 +153,7 @@ impl Offered {
             self.mtu <= other.mtu && (!self.marks || other.marks),
             "{self:?} of {other:?}"
         );
+        assert_eq!(self.service, 0, "{self:?} of {other:?}");
         // Who knows a granularity knows all that are coarser.
         let finest = u8::MAX >> other.granularities.leading_zeros();
         assert_eq!(self.granularities & !finest, 0, "{self:?} of {other:?}");

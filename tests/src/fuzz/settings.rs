@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::path::Path;
+use switchd::insight::ecn::{Features, Model};
 
 /// A file, and after each NUL one more override (`key=value`).
 fn config<T: Settings>(input: &[u8], prefix: &str) -> Option<T> {
@@ -26,6 +27,26 @@ pub(super) fn switch_config(input: &[u8]) {
     if let Some(config) = config::<switchd::config::Config>(input, switchd::config::ENV_PREFIX) {
         let _ = (config.qos.compile(&[]), config.metrics_address());
         let _ = (config.resync(), config.resolve_ports(&["swp1".to_owned()]));
+    }
+}
+
+/// SW-24: what is accepted as a model can be used, and written again as the same.
+pub(super) fn aiecn_model(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    match Model::parse(&text, Path::new("fuzz.toml")) {
+        Ok(model) => {
+            let again = Model::parse(&model.to_toml("again"), Path::new("again.toml"));
+            assert_eq!(again.expect("it was written"), model);
+            for scenario in &model.scenarios {
+                let thresholds = scenario.thresholds(150_000);
+                assert!(thresholds.kmin <= thresholds.kmax, "{scenario:?}");
+                for row in &scenario.seen {
+                    let (_, far) = model.nearest(&Features::of_row(*row)).expect("a row");
+                    assert!(far.abs() < 1e-9, "{far}");
+                }
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 

@@ -14,8 +14,9 @@ use common::xdp::sim::SimQueue;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use switchd::config::Csig;
 use switchd::config::csig::Port as CsigPort;
+use switchd::config::int::Port as IntPort;
+use switchd::config::{Csig, Int};
 use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::{GroupId, NextHopId, PortId};
@@ -23,7 +24,8 @@ use switchd::ingress::parse::{Arrived, ParseException, parse_partial};
 use switchd::packet::Parsed;
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::buckets::{Buckets, Member};
-use switchd::tables::csig::{Mode, Reading};
+use switchd::tables::csig::Mode;
+use switchd::tables::reading::Reading;
 use switchd::tables::validation::SourceValidation;
 use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
@@ -118,19 +120,39 @@ fn csig() -> Csig {
     }
 }
 
+/// Telemetry: the same.
+fn int() -> Int {
+    let port = |name: &str, mode, trusted| IntPort {
+        ports: vec![name.to_owned()],
+        mode: Some(mode),
+        trusted: Some(trusted),
+    };
+    Int {
+        enabled: true,
+        port: vec![
+            port("p1", Mode::PassThrough, true),
+            port("p2", Mode::Update, false),
+            port("p3", Mode::Strip, true),
+        ],
+        ..Int::default()
+    }
+}
+
 /// Reads a frame at a port with this address where tags are known.
 fn parse_frame(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
-    let csig = Some(Reading {
+    let reading = Some(Reading {
         tpids: Tpids::default(),
-        is_trusted: true,
+        trusts_csig: true,
+        trusts_int: true,
     });
-    parse_partial(frame, frame.len(), Arrived { own, csig }, |_| false)
+    parse_partial(frame, frame.len(), Arrived { own, reading }, |_| false)
 }
 
 fn entry(number: u16) -> PortEntry {
     let name = format!("p{number}");
     PortEntry {
         csig: csig().of_port(&name),
+        int: int().of_port(&name),
         name,
         ifindex: 100 + u32::from(number),
         mac: MAC,

@@ -2,12 +2,14 @@
 
 use common::wire::checksum::Sum;
 use common::wire::cm::Mad;
-use common::wire::csig::{self, Tag, Tpids};
+use common::wire::csig::{self, Kind, Tag, Tpids};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};
+use common::wire::int::{self, Hop, Scaled, Telemetry, Written};
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::pause::Control;
 use common::wire::roce::{self, Headers};
+use common::wire::schedule::{Announcement, NAME_MAX};
 use common::wire::{arp as wire_arp, udp as wire_udp, vlan};
 use hostd_client::abi::answer::{FromDaemon, Reply};
 use hostd_client::abi::descriptor::{
@@ -42,7 +44,8 @@ pub(super) fn ethernet(input: &[u8]) {
     }
 }
 
-/// CS-1: what is found is inside the frame and last, and what is read of it is what is written.
+/// CS-1, SW-52: what is found is inside the frame and last, and what is read of it is what is
+/// written.
 pub(super) fn csig(input: &[u8]) {
     let tpids = Tpids::default();
     let Ok(found) = csig::walk(input, tpids) else {
@@ -50,17 +53,58 @@ pub(super) fn csig(input: &[u8]) {
     };
     let stack = found.stack;
     assert!(stack.payload_at <= input.len());
-    let Some((form, at)) = found.csig else {
+    let Some((kind, at)) = found.signal else {
         let plain = vlan::walk(input).expect("it was walked");
         return assert_eq!(plain, stack);
     };
-    assert_eq!(at + form.len() + 2, stack.payload_at);
-    assert!(tpids.form(stack.ethertype).is_none() && !vlan::is_tag(stack.ethertype));
+    assert_eq!(at + kind.len() + 2, stack.payload_at);
+    assert!(tpids.kind(stack.ethertype).is_none() && !vlan::is_tag(stack.ethertype));
     let mut bytes = input.to_vec();
+    let Kind::Csig(form) = kind else {
+        return telemetry(&mut bytes[at..at + int::LEN]);
+    };
     let tag = Tag::read(form, &input[at..]).expect("it is inside");
     assert!(tag.value <= form.value_max() && tag.locator <= form.locator_max());
     tag.write(form, &mut bytes[at..]).expect("it is inside");
     assert_eq!(bytes, input);
+}
+
+/// A tag for telemetry takes a hop if it is one and has room, and then tells of it.
+fn telemetry(tag: &mut [u8]) {
+    let before = Telemetry::read(tag);
+    let hop = Hop {
+        sent: 1,
+        at: 2,
+        queue: Scaled::of(3),
+        speed: Scaled::of(4),
+    };
+    let written = int::add(tag, &hop).expect("it is inside");
+    let after = Telemetry::read(tag);
+    match (before, written) {
+        (Err(before), Written::Kept) => assert_eq!(after, Err(before)),
+        (Ok(before), Written::Full) => {
+            let after = after.expect("it was read before");
+            assert!(after.is_cut && after.hops() == before.hops());
+        }
+        (Ok(before), Written::Added) => {
+            let after = after.expect("it was read before");
+            let (last, others) = after.hops().split_last().expect("a hop");
+            assert!(*last == hop && others == before.hops());
+        }
+        (before, written) => panic!("{before:?} {written:?}"),
+    }
+}
+
+/// MG-9: what is read of an announcement is what is written.
+pub(super) fn schedule(input: &[u8]) {
+    if let Ok(said) = Announcement::parse(input) {
+        assert!(said.name.len() <= NAME_MAX);
+        let frame = said.frame(Mac([0; 6]));
+        assert_eq!(
+            Announcement::parse(&frame[ethernet::HEADER_LEN..]),
+            Ok(said)
+        );
+    }
 }
 
 pub(super) fn mac(input: &[u8]) {

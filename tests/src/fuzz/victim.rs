@@ -3,6 +3,7 @@
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::Mac;
+use common::wire::csig::Tpids;
 use common::wire::roce::frame::{Addresses, emit, layout, seal};
 use common::wire::roce::{Cookie, Flow, Headers, Opcode};
 use common::xdp::frame::{FramePool, Region};
@@ -261,7 +262,7 @@ impl Victim {
         self.engine.transmit(&mut self.pool, self.now, &mut out, 64);
         let sent: Vec<_> = out
             .iter()
-            .map(|(_, frame)| frame.bytes().to_vec())
+            .map(|(_, frame)| untagged(frame.bytes()))
             .collect();
         out.into_iter().for_each(|(_, frame)| self.pool.give(frame));
         self.collect();
@@ -354,6 +355,16 @@ pub(super) fn frame_of_peer(headers: &Headers, payload: usize, class: u8) -> Vec
     bytes[place].fill(FILL);
     seal(&mut bytes).expect("a frame");
     bytes
+}
+
+/// A frame without the tag that tells of its path, as the next host's transport sees it.
+fn untagged(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let tpid = u16::from_be_bytes([frame[12], frame[13]]);
+    if let Some(kind) = Tpids::default().kind(tpid) {
+        frame.drain(12..12 + kind.len());
+    }
+    frame
 }
 
 /// What the engine sends is whole, sealed, and tells nothing that nobody asked it to tell.

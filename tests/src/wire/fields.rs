@@ -312,7 +312,7 @@ pub(super) fn error(problem: Problem, v6: bool) -> Fields {
         expect
             .is("ipv6.src", "2001:db8::1")
             .is("ipv6.dst", "fd00::1")
-            .is("ipv6.tclass", 0xc0);
+            .is("ipv6.tclass", 0);
         expect
             .is("icmpv6.type", type_v6.0)
             .is("icmpv6.code", type_v6.1);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use lab::observe::{eventually, rows};
 use lab::{exclusive, privileged};
+use nix::sys::signal::Signal;
 
 use probe::{Echo, Probe};
 use rig::{PATIENCE, Rig, SWITCHES};
@@ -212,6 +213,67 @@ fn traffic_leaves_a_link_that_is_pulled_or_cut() {
     };
     let after = rig.bfd("leaf");
     assert!(noticed(&after), "{bfd:?} {after:?}");
+}
+
+/// SW-2, SW-3: switchd moves the flows of a link that is pulled by itself, before BGP does: while
+/// zebra and bgpd of both ends stand still, so that no route changes but by the kernel.
+#[test]
+fn a_pulled_link_is_left_without_the_routing_daemons() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::up();
+    let _echo = echo(&rig);
+    let ends = [("leaf", "uplink1"), ("spine", "leaf1a")];
+    let daemons = || {
+        let all = ends.into_iter();
+        all.flat_map(|(name, _)| ["bgpd", "zebra"].map(|daemon| &rig.running[&(name, daemon)]))
+    };
+    let downs = || ends.map(|(name, port)| rig.port(name, port, "link_downs"));
+    let (before, sessions) = (downs(), ends.map(|(name, _)| rig.bgp(name)));
+    let running = probe(&rig);
+    sleep(Duration::from_millis(500));
+    daemons().for_each(|it| it.signal_inside(Signal::SIGSTOP));
+    rig.node("spine").run("ip link set dev leaf1a down");
+    eventually("both ends have seen it", PATIENCE, || {
+        let now = downs();
+        let seen = before.iter().zip(now).all(|(before, now)| *before < now);
+        if seen {
+            Ok(())
+        } else {
+            Err(format!("{now:?}"))
+        }
+    });
+    // The workers take the new tables with their next turn, and what was sent before is on its way.
+    sleep(Duration::from_millis(100));
+    let moved = Instant::now();
+    let seen = running.after(Duration::from_millis(1500));
+    daemons().for_each(|it| it.signal_inside(Signal::SIGCONT));
+    println!("{seen}");
+    let (later, lost_later) = seen.since(moved);
+    assert!(
+        later > 0 && lost_later == 0,
+        "{lost_later} of {later} when moved"
+    );
+    assert!(
+        seen.hit() < 2 * FLOWS,
+        "the flows of the other link: {seen}"
+    );
+    // Only now do they learn of it.
+    let gone = |(name, before): (&str, &BTreeMap<String, u64>)| {
+        let key = format!("the session of {name}");
+        eventually(&key, PATIENCE, || {
+            let now = rig.bgp(name);
+            if now.len() < before.len() {
+                Ok(())
+            } else {
+                Err(format!("{now:?}"))
+            }
+        });
+    };
+    let names = ends.into_iter().map(|(name, _)| name);
+    names.zip(&sessions).for_each(gone);
 }
 
 /// MG-5: BGP and BFD don't notice that switchd is killed, stopped or started: they run in the

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use netns::Namespace;
+use nix::sys::signal::Signal;
 
 /// A program that is killed with this value, and with the test.
 #[derive(Debug)]
@@ -25,6 +26,12 @@ impl Process {
     /// Asks what was started [on its own machine](Node::spawn_as_on_its_own_machine) to end, and
     /// waits until it has.
     pub(crate) fn stop_inside(&mut self) {
+        self.signal_inside(Signal::SIGTERM);
+        self.0.wait().expect("our child");
+    }
+
+    /// Gives it a signal.
+    pub(crate) fn signal_inside(&self, signal: Signal) {
         let mut id = self.id();
         // setpriv and ip become unshare, whose child is the shell, whose child it is.
         for _ in 0..2 {
@@ -33,15 +40,14 @@ impl Process {
             id = text.trim().parse().expect("one child");
         }
         let id = nix::unistd::Pid::from_raw(i32::try_from(id).expect("a process number"));
-        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
-        self.0.wait().expect("our child");
+        nix::sys::signal::kill(id, signal).expect("it runs");
     }
 
     /// Asks it to end (SIGTERM), and waits until it has.
     pub(crate) fn stop(&mut self) {
         let id = i32::try_from(self.id()).expect("a process number");
         let id = nix::unistd::Pid::from_raw(id);
-        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+        nix::sys::signal::kill(id, Signal::SIGTERM).expect("it runs");
         let status = self.0.wait().expect("our child");
         assert!(status.success(), "{status}");
     }

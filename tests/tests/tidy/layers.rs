@@ -41,10 +41,10 @@ const fn together(modules: &'static [&'static str]) -> Floor {
 /// The floors of switchd, from the ground: words, stages of the packet path, what composes them.
 const SWITCHD: &[Floor] = &[
     together(&[
-        "id", "packet", "drop", "outcome", "limits", "bit_set", "tables", "stats", "trace",
+        "id", "packet", "drop", "outcome", "limits", "bit_set", "tables", "stats", "trace", "flows",
     ]),
     apart(&["io", "ingress", "forward", "traffic", "egress"]),
-    apart(&["worker"]),
+    apart(&["worker", "insight"]),
     together(&["preflight", "config", "control", "switch"]).around(),
 ];
 
@@ -61,6 +61,7 @@ const TRAFFIC: &[Floor] = &[
         "scheduler",
         "shaper",
         "signals",
+        "sketch",
         "store",
         "trim",
         "watchdog",

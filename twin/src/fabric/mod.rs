@@ -207,6 +207,15 @@ impl<const BYTES: bool> Fabric<BYTES> {
         self.clocks[node.index()].local(self.now)
     }
 
+    /// Lets the thresholds of all switches follow the traffic.
+    pub fn tune(&mut self) {
+        for (node, clock) in self.nodes.iter_mut().zip(&self.clocks) {
+            if let Node::Switch(switch) = node {
+                switch.tune(clock.local(self.now));
+            }
+        }
+    }
+
     /// Enters something of the outside.
     pub fn enter(&mut self, at: Time, what: u32) {
         self.schedule.enter(at, What::Outside(what));

@@ -4,7 +4,7 @@
 use super::definition::{Scenario, Source};
 use super::faults::fault;
 use super::keys::{At, Keys, bytes, number, period, place};
-use super::raw::{Number, Payload, Raw, RawHost, RawTopology, TopologyKind};
+use super::raw::{Number, Payload, Raw, RawHost, RawTopology, ServiceName, TopologyKind};
 use super::refusal::{Read, Refusal};
 use super::switches::switches;
 use super::values::Period;
@@ -20,6 +20,7 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use hostd::verbs::{EngineConfig, MultipathConfig};
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use toml::Spanned;
 
 /// Hosts of a simulation at most.
@@ -53,7 +54,11 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
     let (shape, links, v6) = topology(&raw.topology).map_err(refuse)?;
     let most = Span::from_millis(1);
     let poll = period(raw.poll.as_ref(), "poll", POLL, Span::ZERO..=most).map_err(refuse)?;
-    let (host, verb, message) = host(&raw.host, links.host.speed, poll).map_err(refuse)?;
+    let (mut host, verb, message) =
+        self::host(&raw.host, links.host.speed, poll).map_err(refuse)?;
+    signals(&raw, &mut host).map_err(refuse)?;
+    telemetry(&raw, &mut host).map_err(refuse)?;
+    guided(&raw.host, &host).map_err(refuse)?;
     let plan = shape.plan(links, v6);
     let switch = switches(&raw, &plan, poll).map_err(refuse)?;
     let mut sources = Vec::new();
@@ -92,6 +97,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         single_path: Vec::new(),
         verb,
         describes: raw.host.describes.unwrap_or(false),
+        unordered: unordered(&raw.host).map_err(refuse)?,
         message,
         sources,
         faults,
@@ -255,43 +261,106 @@ fn delay(value: Option<&Spanned<Period>>, default: Span) -> At<Span> {
     period(value, "a delay", default, least..=Span::from_secs(1))
 }
 
-fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)> {
-    let defaults = EngineConfig::default();
-    let paths = MultipathConfig::default();
-    let small = |value: &Number, name, range| -> At<Option<u32>> {
-        let number = number(value, name, range)?;
-        Ok(number.map(|number| u32::try_from(number).expect("in range")))
+/// Lets hosts ask for congestion signals, if they are to.
+fn signals(raw: &Raw, host: &mut EngineConfig) -> At<()> {
+    let Some(signals) = &raw.host.csig else {
+        return Ok(());
     };
-    let short = |value: &Number, name, range, default: u16| -> At<u16> {
-        let number = number(value, name, range)?;
-        Ok(number.map_or(default, |number| u16::try_from(number).expect("in range")))
+    let at = signals.span().start;
+    let Some(domain) = &raw.csig else {
+        let reason = "host.csig needs [csig]: what TPIDs, buckets and units are";
+        return Err((at, reason.to_owned()));
     };
-    let path_mtu = short(&raw.path_mtu, "path_mtu", 256..=4096, 4096)?;
-    if !path_mtu.is_power_of_two() {
-        let reason = format!("path_mtu = {path_mtu} is not 256, 512, 1024, 2048 or 4096");
-        return Err((place(&raw.path_mtu).unwrap_or(0), reason));
+    let (domain, signals) = (domain.get_ref(), signals.get_ref());
+    let default = hostd::config::Csig::default();
+    let every = number(&signals.every_packets, "every_packets", 1..=1_000_000)?;
+    let every = every.map(|every| u32::try_from(every).expect("in range"));
+    let csig = hostd::config::Csig {
+        enabled: true,
+        form: signals.form.unwrap_or(default.form),
+        every_packets: every.unwrap_or(default.every_packets),
+        signals: signals.signals.clone().unwrap_or(default.signals),
+        host_locators: signals.host_locators.clone(),
+        compact_tpid: domain.compact_tpid,
+        expanded_tpid: domain.expanded_tpid,
+        bandwidth: domain.bandwidth.clone(),
+        share: domain.share.clone(),
+        delay: domain.delay.clone(),
+    };
+    csig.validate().map_err(|it| (at, it.to_string()))?;
+    host.csig = csig.signalling();
+    if let Some(multipath) = &mut host.multipath {
+        multipath.signals = true;
     }
-    // From the shortest that makes sense at these speeds to the longest that is practical.
-    let (little, long) = (Span::from_nanos(100), Span::from_secs(60));
-    let time = |value: &Option<Spanned<Period>>, name, default| {
-        period(value.as_ref(), name, default, little..=long)
+    Ok(())
+}
+
+/// Lets packets of hosts carry telemetry, if they are to.
+fn telemetry(raw: &Raw, host: &mut EngineConfig) -> At<()> {
+    let Some(int) = &raw.host.int else {
+        return Ok(());
     };
-    let rto_min = time(&raw.rto_min, "rto_min", Span::from_micros(500))?;
-    let rto_initial = period(
-        raw.rto_initial.as_ref(),
-        "rto_initial",
-        Span::from_millis(1).max(rto_min),
-        rto_min..=long,
-    )?;
-    let multipath = MultipathConfig {
+    let refused = |reason: &str| Err((int.span().start, reason.to_owned()));
+    let Some(domain) = &raw.int else {
+        return refused("host.int needs [int]: what the TPID is");
+    };
+    if host.csig.is_some() {
+        return refused("a packet has one tag at most, and host.csig is there, too");
+    }
+    if host.base_rtt == Span::ZERO {
+        return refused("needs host.base_rtt, which what telemetry says is reckoned against");
+    }
+    let every = number(&int.get_ref().every_packets, "every_packets", 1..=1_000_000)?;
+    let config = hostd::config::Int {
+        enabled: true,
+        tpid: domain.get_ref().tpid,
+        every_packets: every.map_or(1, |every| u32::try_from(every).expect("in range")),
+    };
+    host.int = config.terms();
+    if let Some(multipath) = &mut host.multipath {
+        multipath.telemetry = true;
+    }
+    Ok(())
+}
+
+/// Refuses congestion control that goes by signals which hosts do not ask for.
+fn guided(raw: &RawHost, host: &EngineConfig) -> At<()> {
+    let at = raw.congestion.as_ref().map_or(0, |it| it.span().start);
+    let missing = host.congestion.missing(host.csig.as_deref(), host.int);
+    missing.map_or(Ok(()), |missing| Err((at, missing.to_owned())))
+}
+
+/// The longest time of a host that is practical.
+const LONGEST: Span = Span::from_secs(60);
+
+/// A time of a host, from the shortest that makes sense at these speeds.
+fn time(value: &Option<Spanned<Period>>, name: &'static str, default: Span) -> At<Span> {
+    period(
+        value.as_ref(),
+        name,
+        default,
+        Span::from_nanos(100)..=LONGEST,
+    )
+}
+
+fn small(value: &Number, name: &'static str, range: RangeInclusive<u64>) -> At<Option<u32>> {
+    let number = number(value, name, range)?;
+    Ok(number.map(|number| u32::try_from(number).expect("in range")))
+}
+
+fn short(value: &Number, name: &'static str, range: RangeInclusive<u64>, default: u16) -> At<u16> {
+    let number = number(value, name, range)?;
+    Ok(number.map_or(default, |number| u16::try_from(number).expect("in range")))
+}
+
+/// What a host offers of many paths.
+fn multipath(raw: &RawHost) -> At<MultipathConfig> {
+    let paths = MultipathConfig::default();
+    let most = paths.reorder_packets;
+    Ok(MultipathConfig {
         paths: short(&raw.paths, "paths", 1..=256, 16)?,
         granularity: raw.granularity.map_or(paths.granularity, Into::into),
-        reorder_packets: short(
-            &raw.reorder_packets,
-            "reorder_packets",
-            1..=512,
-            paths.reorder_packets,
-        )?,
+        reorder_packets: short(&raw.reorder_packets, "reorder_packets", 1..=512, most)?,
         reorder_time: time(&raw.reorder_time, "reorder_time", Span::from_micros(200))?,
         reorder_buffer: paths.reorder_buffer,
         flowlet_timeout: time(
@@ -300,23 +369,69 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
             paths.flowlet_timeout,
         )?,
         ..paths
+    })
+}
+
+/// Whether messages come as they become whole. Those of SENDs lie where their receive is, so their
+/// place does not say which they are.
+fn unordered(raw: &RawHost) -> At<bool> {
+    let Some(service) = raw.service.as_ref() else {
+        return Ok(false);
     };
+    let unordered = *service.get_ref() == ServiceName::Unordered;
+    if unordered && raw.verb == Some(Verb::Send) {
+        let reason = "service = \"unordered\" is for verb = \"write\"".to_owned();
+        return Err((service.span().start, reason));
+    }
+    Ok(unordered)
+}
+
+/// T_low and T_high of TIMELY.
+fn timely(raw: &RawHost, [low, high]: [Span; 2]) -> At<[Span; 2]> {
+    let low = time(&raw.timely_low, "timely_low", low)?;
+    let range = low + Span::from_nanos(1)..=LONGEST;
+    let high = period(
+        raw.timely_high.as_ref(),
+        "timely_high",
+        high.max(low),
+        range,
+    )?;
+    Ok([low, high])
+}
+
+fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)> {
+    let defaults = EngineConfig::default();
+    let path_mtu = short(&raw.path_mtu, "path_mtu", 256..=4096, 4096)?;
+    if !path_mtu.is_power_of_two() {
+        let reason = format!("path_mtu = {path_mtu} is not 256, 512, 1024, 2048 or 4096");
+        return Err((place(&raw.path_mtu).unwrap_or(0), reason));
+    }
+    let rto_min = time(&raw.rto_min, "rto_min", Span::from_micros(500))?;
+    let rto_initial = period(
+        raw.rto_initial.as_ref(),
+        "rto_initial",
+        Span::from_millis(1).max(rto_min),
+        rto_min..=LONGEST,
+    )?;
     let config = EngineConfig {
-        multipath: raw.multipath.unwrap_or(true).then_some(multipath),
+        multipath: raw.multipath.unwrap_or(true).then_some(multipath(raw)?),
         path_mtu,
         window: small(&raw.window, "window", 1..=512)?.unwrap_or(defaults.window),
         ack_packets: small(&raw.ack_packets, "ack_packets", 1..=64)?
             .unwrap_or(defaults.ack_packets),
         ack_delay: time(&raw.ack_delay, "ack_delay", Span::from_micros(10))?,
-        congestion: raw.congestion.unwrap_or(defaults.congestion),
+        congestion: (raw.congestion.as_ref()).map_or(defaults.congestion, |it| *it.get_ref()),
         congestion_scope: raw.congestion_scope.unwrap_or(defaults.congestion_scope),
         cnp_interval: time(&raw.cnp_interval, "cnp_interval", defaults.cnp_interval)?,
         base_rtt: period(
             raw.base_rtt.as_ref(),
             "base_rtt",
             defaults.base_rtt,
-            Span::ZERO..=long,
+            Span::ZERO..=LONGEST,
         )?,
+        timely: timely(raw, defaults.timely)?,
+        hpcc_flows: small(&raw.hpcc_flows, "hpcc_flows", 1..=1_000_000)?
+            .unwrap_or(defaults.hpcc_flows),
         spraying: raw.spraying.unwrap_or(defaults.spraying),
         rto_min,
         rto_initial,
@@ -324,7 +439,13 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
             raw.path_avoidance.as_ref(),
             "path_avoidance",
             Span::from_millis(1),
-            Span::ZERO..=long,
+            Span::ZERO..=LONGEST,
+        )?,
+        reroute_round_trips: short(
+            &raw.reroute_round_trips,
+            "reroute_round_trips",
+            0..=10_000,
+            defaults.reroute_round_trips,
         )?,
         // Nobody is ever later than a poll: two packets, so that the rate is kept between turns.
         pacer_burst: 2 * u32::from(path_mtu) + bytes_between(speed, poll),

@@ -78,6 +78,8 @@ pub struct Scenario {
     pub verb: Verb,
     /// Applications tell hostd how long their flows are (HT-46).
     pub describes: bool,
+    /// Applications ask for messages as they become whole (HT-39).
+    pub unordered: bool,
     /// Longest message, in bytes.
     pub message: u32,
     /// What is sent.

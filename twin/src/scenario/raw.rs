@@ -3,11 +3,13 @@
 use super::values::{Bytes, Chance, Period};
 use crate::app::Verb;
 use crate::sizes::Sizes;
+use common::csig::SignalName;
 use common::units::Rate;
+use hostd::config::FormName;
 use hostd::verbs::{Congestion, CongestionScope, Granularity, Spraying};
 use serde::Deserialize;
-use switchd::config::Qos;
 use switchd::config::ecmp::Dlb;
+use switchd::config::{Csig, Int, Qos};
 use toml::Spanned;
 
 /// A number, and where it stands.
@@ -29,6 +31,8 @@ pub(super) struct Raw {
     pub(super) switch: RawSwitch,
     pub(super) qos: Option<Spanned<Qos>>,
     pub(super) ecmp: Option<Spanned<RawEcmp>>,
+    pub(super) csig: Option<Spanned<Csig>>,
+    pub(super) int: Option<Spanned<Int>>,
     #[serde(default)]
     pub(super) host: RawHost,
     #[serde(default)]
@@ -96,14 +100,20 @@ pub(super) struct RawHost {
     pub(super) verb: Option<Verb>,
     pub(super) message: Option<Spanned<Bytes>>,
     pub(super) describes: Option<bool>,
+    pub(super) service: Option<Spanned<ServiceName>>,
     pub(super) multipath: Option<bool>,
     pub(super) paths: Number,
     pub(super) granularity: Option<GranularityName>,
     pub(super) spraying: Option<Spraying>,
-    pub(super) congestion: Option<Congestion>,
+    pub(super) congestion: Option<Spanned<Congestion>>,
     pub(super) congestion_scope: Option<CongestionScope>,
     pub(super) cnp_interval: Option<Spanned<Period>>,
     pub(super) base_rtt: Option<Spanned<Period>>,
+    pub(super) timely_low: Option<Spanned<Period>>,
+    pub(super) timely_high: Option<Spanned<Period>>,
+    pub(super) csig: Option<Spanned<RawSignals>>,
+    pub(super) int: Option<Spanned<RawInt>>,
+    pub(super) hpcc_flows: Number,
     pub(super) window: Number,
     pub(super) path_mtu: Number,
     pub(super) reorder_packets: Number,
@@ -114,6 +124,25 @@ pub(super) struct RawHost {
     pub(super) ack_packets: Number,
     pub(super) ack_delay: Option<Spanned<Period>>,
     pub(super) path_avoidance: Option<Spanned<Period>>,
+    pub(super) reroute_round_trips: Number,
+}
+
+/// Of hostd's `[csig]` the part that is not the same in the whole domain.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSignals {
+    pub(super) form: Option<FormName>,
+    pub(super) every_packets: Number,
+    pub(super) signals: Option<Vec<SignalName>>,
+    #[serde(default)]
+    pub(super) host_locators: Vec<u16>,
+}
+
+/// Of hostd's `[int]` the part that is not the same in the whole domain.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawInt {
+    pub(super) every_packets: Number,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -132,6 +161,13 @@ impl From<GranularityName> for Granularity {
             GranularityName::Packet => Self::Packet,
         }
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ServiceName {
+    Ordered,
+    Unordered,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -163,6 +199,7 @@ pub(super) struct RawWorkload {
     pub(super) load: Option<Spanned<f64>>,
     pub(super) count: Number,
     pub(super) file: Option<Spanned<String>>,
+    pub(super) apart: Option<Spanned<bool>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -23,6 +23,9 @@ pub(super) fn switches(raw: &Raw, plan: &Plan, poll: Span) -> At<SwitchSettings>
         poll,
         qos: (raw.qos.as_ref()).map(|qos| Arc::new(qos.get_ref().clone())),
         dlb: (raw.ecmp.as_ref()).map(|ecmp| Arc::new(ecmp.get_ref().dlb.clone())),
+        csig: (raw.csig.as_ref()).map(|csig| Arc::new(csig.get_ref().clone())),
+        int: (raw.int.as_ref()).map(|int| Arc::new(int.get_ref().clone())),
+        model: None,
     };
     if let (Some(_), Some(at)) = (&settings.qos, place(&raw.switch.queue)) {
         let reason = "queue has no effect beside [qos]: say qos.queue_depth_bytes";
@@ -38,18 +41,36 @@ pub(super) fn switches(raw: &Raw, plan: &Plan, poll: Span) -> At<SwitchSettings>
         };
         config.validate().map_err(|it| refused(ecmp, &it))?;
     }
+    if let Some(csig) = &raw.csig {
+        let config = Config {
+            csig: csig.get_ref().clone(),
+            ..some_config()
+        };
+        config.validate().map_err(|it| refused(csig, &it))?;
+    }
+    if let Some(int) = &raw.int {
+        let config = Config {
+            int: int.get_ref().clone(),
+            ..some_config()
+        };
+        config.validate().map_err(|it| refused(int, &it))?;
+    }
     if let Some(qos) = &raw.qos {
         let config = Config {
             qos: qos.get_ref().clone(),
             ..some_config()
         };
         config.validate().map_err(|it| refused(qos, &it))?;
+        if !config.qos.aiecn.model.as_os_str().is_empty() {
+            let reason = "qos.aiecn.model: scenarios take the model that ships".to_owned();
+            return Err((qos.span().start, reason));
+        }
+        // No ports come later here, so patterns have to match some that are there.
+        if let Some(reason) = settings.idle_patterns(plan) {
+            return Err((qos.span().start, reason));
+        }
         for node in plan.hosts..plan.nodes.len() {
             let node = NodeId(u32::try_from(node).expect("few nodes"));
-            // No ports come later here, so patterns have to match those that are there.
-            if let Some(reason) = settings.idle_patterns(plan, node).into_iter().next() {
-                return Err((qos.span().start, reason));
-            }
             let compiled = settings.compile(plan, node);
             compiled.map_err(|it| refused(qos, &it))?;
         }
@@ -68,4 +89,29 @@ fn some_config() -> Config {
 /// Refusals of the daemon's, where the table stands that has the keys.
 fn refused<T>(table: &Spanned<T>, refusals: &Refusals) -> (usize, String) {
     (table.span().start, refusals.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::Scenario;
+
+    /// Ports of some of the switches can be told apart; a pattern that none has is refused.
+    #[test]
+    fn sections_are_for_the_switches_that_have_their_ports() {
+        let parse = |ports: &str| {
+            let text = format!(
+                "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 2\nhosts_per_leaf = 1\n\
+                 [[workload]]\nkind = \"permutation\"\nsize = \"1kB\"\n\
+                 [[qos.queue]]\nports = [\"{ports}\"]\nqueues = [3]\nlimit_bytes = 20000\n"
+            );
+            Scenario::parse(&text, "ports", &|file| Err(format!("no {file}")))
+        };
+        for ports in ["leaf1-spine*", "*"] {
+            parse(ports).unwrap_or_else(|refusal| panic!("{ports}: {}", refusal.reason));
+        }
+        let reason = parse("leaf9-*").expect_err("no such leaf").reason;
+        assert!(reason.contains("qos.queue[0].ports[0]"), "{reason}");
+        assert!(reason.contains("no port of a switch matches"), "{reason}");
+        assert!(!reason.contains("so far"), "{reason}");
+    }
 }

@@ -106,6 +106,7 @@ fn workload_keys(raw: &RawWorkload) -> Keys<'_> {
         .with_other("target", place(&raw.target))
         .with_other("load", place(&raw.load))
         .with_other("file", place(&raw.file))
+        .with_other("apart", place(&raw.apart))
 }
 
 type Sized<'a, T> = Option<&'a Spanned<T>>;
@@ -127,7 +128,7 @@ fn pattern(raw: &RawWorkload, plan: &Plan, name: String) -> At<Spec> {
     let hosts = hosts(raw, plan)?;
     let most = hosts.len() as u64;
     let mut keys = workload_keys(raw);
-    for common in ["hosts", "size", "sizes"] {
+    for common in ["hosts", "size", "sizes", "apart"] {
         keys.has(common);
     }
     let sized = size(raw.size.as_ref(), raw.sizes.as_ref())?;
@@ -169,6 +170,7 @@ fn pattern(raw: &RawWorkload, plan: &Plan, name: String) -> At<Spec> {
         start: raw.start.map_or(Span::ZERO, |it| it.0),
         hosts,
         name,
+        apart: raw.apart.as_ref().is_some_and(|it| *it.get_ref()),
     })
 }
 

@@ -13,6 +13,7 @@ pub(super) enum Do {
     Again(usize),
     Sample,
     Look,
+    Tune,
 }
 
 impl Do {
@@ -27,6 +28,7 @@ impl Do {
             Self::Again(number) => (4, number),
             Self::Sample => (5, 0),
             Self::Look => (6, 0),
+            Self::Tune => (7, 0),
         };
         kind << Self::BITS | u32::try_from(number).expect("fewer than 2^29")
     }
@@ -40,7 +42,8 @@ impl Do {
             3 => Self::End(number),
             4 => Self::Again(number),
             5 => Self::Sample,
-            _ => Self::Look,
+            6 => Self::Look,
+            _ => Self::Tune,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Flows: their beginning, their end, and the flows that follow from either.
 
-use super::state::Simulation;
+use super::state::{Simulation, UnderWay};
 use crate::app::{ConnectionId, Side};
 use crate::check::{Check, Failure};
 use crate::flow::{FlowId, Progress, TriggerId};
@@ -16,10 +16,13 @@ impl<const BYTES: bool> Simulation<BYTES> {
         let bytes = self.workload.flows[flow].bytes;
         let message = self.scenario.message;
         let connection = &mut self.connections[number];
+        let first = connection.messages;
         connection.messages += bytes.div_ceil(u64::from(message));
-        connection
-            .under_way
-            .push_back((connection.messages - 1, flow));
+        connection.under_way.push_back(UnderWay {
+            flow,
+            messages: first..connection.messages,
+            left: connection.messages - first,
+        });
         if connection.under_way.len() == 1 {
             connection.seen.1 = self.fabric.now();
         }

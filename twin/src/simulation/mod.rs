@@ -183,6 +183,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
                     side,
                     ledger: self.connections[number].ledger.clone(),
                     message: self.scenario.message,
+                    unordered: self.scenario.unordered,
                 };
                 let added = self.fabric.host(node).add(end, now);
                 added.map_err(|error| self.refused(node, &error.to_string()))?;
@@ -289,10 +290,15 @@ impl<const BYTES: bool> Simulation<BYTES> {
     fn received(&mut self, number: ConnectionId, message: u64) {
         let now = self.fabric.now();
         let connection = &mut self.connections[number];
-        if let Some(&(last, flow)) = connection.under_way.front()
-            && last == message
-        {
-            connection.under_way.pop_front();
+        let mut flows = connection.under_way.iter();
+        let Some(place) = flows.position(|one| one.messages.contains(&message)) else {
+            return;
+        };
+        let under_way = &mut connection.under_way[place];
+        let flow = under_way.flow;
+        under_way.left -= 1;
+        if under_way.left == 0 {
+            connection.under_way.remove(place);
             self.progress[flow].received = Some(now);
             self.pull(self.workload.flows[flow].when_received);
             self.close(flow);
@@ -323,6 +329,9 @@ impl<const BYTES: bool> Simulation<BYTES> {
         }
         self.fabric.enter(began, Do::Sample.code());
         self.fabric.enter(began + LOOK, Do::Look.code());
+        if let Some(interval) = self.scenario.switch.tuning_interval() {
+            self.fabric.enter(began + interval, Do::Tune.code());
+        }
     }
 
     fn act(&mut self, what: Do) -> Result<(), Failure> {
@@ -345,6 +354,14 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 if self.open > 0 {
                     let next = now + self.samples.interval();
                     self.fabric.enter(next, Do::Sample.code());
+                }
+            }
+            Do::Tune => {
+                self.fabric.tune();
+                if let (Some(interval), true) =
+                    (self.scenario.switch.tuning_interval(), self.open > 0)
+                {
+                    self.fabric.enter(now + interval, Do::Tune.code());
                 }
             }
             Do::Look => {

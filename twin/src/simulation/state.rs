@@ -19,6 +19,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A connection, as the simulation sees it.
@@ -32,10 +33,20 @@ pub(crate) struct Connection {
     pub(crate) over: bool,
     /// Messages posted so far.
     pub(super) messages: u64,
-    /// Flows under way, and the messages with which they end.
-    pub(super) under_way: VecDeque<(u64, FlowId)>,
+    /// Flows under way.
+    pub(super) under_way: VecDeque<UnderWay>,
     /// Bytes and time at the last look that found progress.
     pub(super) seen: (u64, Time),
+}
+
+/// A flow under way.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    pub(super) flow: FlowId,
+    /// Its messages, as the connection counts them.
+    pub(super) messages: Range<u64>,
+    /// How many of them did not come yet.
+    pub(super) left: u64,
 }
 
 /// A simulation.
@@ -105,17 +116,25 @@ fn routes(plan: &Plan, node: NodeId, mtu: u16) -> Vec<(PortId, Route)> {
 }
 
 /// The connections of a workload, and by flow which one it uses.
-fn connections(workload: &Workload, seed: u64) -> (Vec<Connection>, Vec<ConnectionId>) {
+fn connections(
+    workload: &Workload,
+    seed: u64,
+    unordered: bool,
+) -> (Vec<Connection>, Vec<ConnectionId>) {
     let mut numbers = HashMap::new();
     let mut connections = Vec::new();
     let mut of_flow = Vec::with_capacity(workload.flows.len());
     for flow in &workload.flows {
         let number = *numbers.entry(flow.connection()).or_insert_with(|| {
             let own = seed ^ (connections.len() as u64).rotate_left(32);
+            let mut ledger = Ledger::new(own);
+            if unordered {
+                ledger.allow_any_order();
+            }
             connections.push(Connection {
                 from: flow.from,
                 to: flow.to,
-                ledger: Rc::new(RefCell::new(Ledger::new(own))),
+                ledger: Rc::new(RefCell::new(ledger)),
                 up: 0,
                 over: false,
                 messages: 0,
@@ -135,7 +154,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
         let plan = scenario.plan();
         let workload = scenario.workload(seed);
         let troubles = scenario.troubles(&plan, &mut random(seed, 2));
-        let (connections, connection_of) = connections(&workload, seed);
+        let (connections, connection_of) = connections(&workload, seed, scenario.unordered);
         let region = region(&scenario.host, plan.nodes.len(), &workload);
         let mut secrets = random(seed, 3);
         let nodes = (0..plan.nodes.len())

@@ -186,9 +186,34 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
     /// Replaces the source address and updates the header checksum. The checksum of a transport
     /// that includes the address is the caller's.
     pub fn set_src(&mut self, src: Ipv4Addr) {
+        put(self.0.as_mut(), field::SRC, src.octets());
+        self.recompute_checksum();
+    }
+
+    /// Lets routers fragment the packet, whose fragments have this identification, and recomputes
+    /// the checksum.
+    ///
+    /// # Panics
+    /// If the header is longer than the bytes.
+    pub fn set_ident(&mut self, ident: u16) {
+        let bytes = self.0.as_mut();
+        put(bytes, field::IDENT, ident.to_be_bytes());
+        bytes[field::FRAGMENT] &= !DONT_FRAGMENT.to_be_bytes()[0];
+        self.recompute_checksum();
+    }
+
+    /// Replaces the time to live and recomputes the checksum.
+    ///
+    /// # Panics
+    /// If the header is longer than the bytes.
+    pub fn set_ttl(&mut self, ttl: u8) {
+        self.0.as_mut()[field::TTL] = ttl;
+        self.recompute_checksum();
+    }
+
+    fn recompute_checksum(&mut self) {
         let header_len = self.header_len();
         let bytes = self.0.as_mut();
-        put(bytes, field::SRC, src.octets());
         put(bytes, field::CHECKSUM, [0, 0]);
         let sum = checksum::of(&bytes[..header_len]);
         put(bytes, field::CHECKSUM, sum.to_be_bytes());

@@ -9,13 +9,13 @@
 //! ```
 //!
 //! The cookie is a secret of the side that receives the packet: see [`Cookie`]. Block 0 is
-//! [`Change`]; no other is defined yet. A block has a length that is a multiple of four bytes. Who
-//! does not know a block skips it: those of higher bits lie behind those of lower ones, and the
-//! length covers all of them. Nobody sends a block that the peer has not said to know, which each
-//! side says when the connection is set up.
+//! [`Change`], block 1 [`Reflection`], block 2 [`Utilisation`]; no other is defined yet. A block
+//! has a length that is a multiple of four bytes. Who does not know a block skips it: those of
+//! higher bits lie behind those of lower ones, and the length covers all of them. Nobody sends a
+//! block that the peer has not said to know, which each side says when the connection is set up.
 
 use super::super::{Error, Result, array, need, put};
-use super::Change;
+use super::{Change, Reflection, Utilisation};
 
 /// What proves that a packet comes from the peer of a connection: 48 random bits that the receiving
 /// side drew and told its peer when the connection was set up (compare the verification tag of
@@ -65,6 +65,10 @@ pub struct Extension {
     pub cookie: Cookie,
     /// Block 0, in packets that carry nothing else.
     pub change: Option<Change>,
+    /// Block 1, in acknowledgements.
+    pub reflection: Option<Reflection>,
+    /// Block 2, in acknowledgements.
+    pub utilisation: Option<Utilisation>,
 }
 
 impl Extension {
@@ -72,19 +76,27 @@ impl Extension {
     pub const LEN: usize = 8;
 
     /// Bytes of the longest extension that is read: room for blocks to come.
-    pub const LEN_MAX: usize = 64;
+    pub const LEN_MAX: usize = 80;
 
     /// The blocks that are understood here, as byte 1 has them.
-    pub const BLOCKS: u8 = Self::CHANGE;
+    pub const BLOCKS: u8 = Self::CHANGE | Self::REFLECTION | Self::UTILISATION;
 
     /// The bit of [`Change`].
     pub const CHANGE: u8 = 1 << 0;
+
+    /// The bit of [`Reflection`].
+    pub const REFLECTION: u8 = 1 << 1;
+
+    /// The bit of [`Utilisation`].
+    pub const UTILISATION: u8 = 1 << 2;
 
     /// An extension without blocks.
     pub const fn new(cookie: Cookie) -> Self {
         Self {
             cookie,
             change: None,
+            reflection: None,
+            utilisation: None,
         }
     }
 
@@ -94,12 +106,49 @@ impl Extension {
         self
     }
 
+    /// The same with block 1.
+    pub const fn with_reflection(mut self, reflection: Reflection) -> Self {
+        self.reflection = Some(reflection);
+        self
+    }
+
+    /// The same with block 2.
+    pub const fn with_utilisation(mut self, utilisation: Utilisation) -> Self {
+        self.utilisation = Some(utilisation);
+        self
+    }
+
     /// Bytes of the extension.
     pub const fn len(&self) -> usize {
-        match self.change {
-            Some(_) => Self::LEN + Change::LEN,
-            None => Self::LEN,
-        }
+        Self::len_of(self.blocks())
+    }
+
+    /// The blocks that it has, as byte 1 has them.
+    const fn blocks(&self) -> u8 {
+        (if self.change.is_some() {
+            Self::CHANGE
+        } else {
+            0
+        }) | (if self.reflection.is_some() {
+            Self::REFLECTION
+        } else {
+            0
+        }) | (if self.utilisation.is_some() {
+            Self::UTILISATION
+        } else {
+            0
+        })
+    }
+
+    /// Bytes of an extension with these blocks, of those that are understood here.
+    const fn len_of(blocks: u8) -> usize {
+        let change = blocks & Self::CHANGE != 0;
+        let reflection = blocks & Self::REFLECTION != 0;
+        let utilisation = blocks & Self::UTILISATION != 0;
+        Self::LEN
+            + if change { Change::LEN } else { 0 }
+            + if reflection { Reflection::LEN } else { 0 }
+            + if utilisation { Utilisation::LEN } else { 0 }
     }
 
     /// Never: there is always a cookie.
@@ -127,8 +176,7 @@ impl Extension {
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize)> {
         need("multipath extension", bytes, Self::LEN)?;
         let len = usize::from(bytes[0]) * 4;
-        let changes = bytes[1] & Self::CHANGE != 0;
-        let known = Self::LEN + if changes { Change::LEN } else { 0 };
+        let known = Self::len_of(bytes[1]);
         let unknown_blocks = bytes[1] & !Self::BLOCKS != 0;
         let fits = if unknown_blocks {
             // The shortest block has four bytes.
@@ -145,27 +193,44 @@ impl Extension {
         }
         need("multipath extension", bytes, len)?;
         let cookie = Cookie::from_bytes(array(bytes, 2));
-        let change = match changes {
-            true => Some(Change::parse(&bytes[Self::LEN..])?),
-            false => None,
-        };
-        Ok((Self { cookie, change }, len))
+        let mut extension = Self::new(cookie);
+        let mut at = Self::LEN;
+        if bytes[1] & Self::CHANGE != 0 {
+            extension.change = Some(Change::parse(&bytes[at..])?);
+            at += Change::LEN;
+        }
+        if bytes[1] & Self::REFLECTION != 0 {
+            extension.reflection = Some(Reflection::parse(&bytes[at..])?);
+            at += Reflection::LEN;
+        }
+        if bytes[1] & Self::UTILISATION != 0 {
+            extension.utilisation = Some(Utilisation::parse(&bytes[at..])?);
+        }
+        Ok((extension, len))
     }
 
     /// Writes the extension; panics if `bytes` is shorter than it.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8]) {
-        const WORDS: u8 = 2;
-        const MORE: u8 = 12;
-        const _: () = assert!(WORDS as usize * 4 == Extension::LEN);
-        const _: () = assert!(MORE as usize * 4 == Change::LEN);
-        bytes[0] = WORDS;
-        bytes[1] = 0;
+        const _: () = assert!(
+            Extension::len_of(Extension::BLOCKS) <= Extension::LEN_MAX
+                && Extension::len_of(Extension::BLOCKS).is_multiple_of(4)
+        );
+        let len = self.len();
+        bytes[0] = u8::try_from(len / 4).expect("at most 20");
+        bytes[1] = self.blocks();
         put(bytes, 2, self.cookie.to_bytes());
+        let mut at = Self::LEN;
         if let Some(change) = &self.change {
-            bytes[0] += MORE;
-            bytes[1] = Self::CHANGE;
-            change.emit(&mut bytes[Self::LEN..]);
+            change.emit(&mut bytes[at..]);
+            at += Change::LEN;
+        }
+        if let Some(reflection) = &self.reflection {
+            reflection.emit(&mut bytes[at..]);
+            at += Reflection::LEN;
+        }
+        if let Some(utilisation) = &self.utilisation {
+            utilisation.emit(&mut bytes[at..]);
         }
     }
 }
@@ -220,11 +285,51 @@ mod tests {
         assert_eq!(Extension::parse(&bytes), Ok((sent, len + 4)));
     }
 
+    /// CS-8: block 1 is read behind block 0, or alone.
+    #[test]
+    fn a_reflection_is_read_back() {
+        let reflection = Reflection { path: 3, tag: None };
+        let alone = Extension::new(Cookie::new(5)).with_reflection(reflection);
+        let change = Change::Probe { path: 3, serial: 7 };
+        for (sent, wanted) in [(alone, 16), (alone.with_change(change), 64)] {
+            let mut bytes = [0; Extension::LEN_MAX];
+            sent.emit(&mut bytes);
+            let len = sent.len();
+            assert_eq!((len, usize::from(bytes[0]) * 4), (wanted, wanted));
+            assert_eq!(Extension::parse(&bytes[..len]), Ok((sent, len)));
+            assert!(Extension::parse(&bytes[..len - 4]).is_err());
+        }
+    }
+
+    /// SW-52: block 2 is read behind the others, or alone.
+    #[test]
+    fn a_utilisation_is_read_back() {
+        let utilisation = Utilisation {
+            path: 3,
+            worst: None,
+        };
+        let alone = Extension::new(Cookie::new(5)).with_utilisation(utilisation);
+        let reflection = Reflection { path: 4, tag: None };
+        let change = Change::Probe { path: 3, serial: 7 };
+        let both = alone.with_reflection(reflection);
+        for (sent, wanted) in [(alone, 16), (both, 24), (both.with_change(change), 72)] {
+            let mut bytes = [0; Extension::LEN_MAX];
+            sent.emit(&mut bytes);
+            let len = sent.len();
+            assert_eq!((len, usize::from(bytes[0]) * 4), (wanted, wanted));
+            assert_eq!(Extension::parse(&bytes[..len]), Ok((sent, len)));
+            assert!(Extension::parse(&bytes[..len - 4]).is_err());
+        }
+    }
+
     /// HT-3: a cookie is a secret, so no log tells it.
     #[test]
     fn a_cookie_does_not_show() {
         let extension = Extension::new(Cookie::new(0x1234_5678_9abc));
         let text = format!("{extension:?}");
-        assert_eq!(text, "Extension { cookie: Cookie, change: None }");
+        assert_eq!(
+            text,
+            "Extension { cookie: Cookie, change: None, reflection: None, utilisation: None }"
+        );
     }
 }

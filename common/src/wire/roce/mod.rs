@@ -21,9 +21,11 @@ pub mod icrc;
 mod marks;
 mod mpeh;
 pub mod opcode;
+mod reflection;
 mod sack;
 #[cfg(test)]
 mod tests;
+mod utilisation;
 
 pub use bth::{Bth, PSN_MASK};
 pub use change::{Change, ChangeOutcome, NewTerms, PathIds};
@@ -36,4 +38,6 @@ pub use icrc::ICRC_LEN;
 pub use marks::{Crowd, MARK_BITS, Marks};
 pub use mpeh::{AckFlags, DataFlags, Mpeh};
 pub use opcode::{Opcode, Operation};
+pub use reflection::Reflection;
 pub use sack::{SACK_BITS, Sack};
+pub use utilisation::{Utilisation, WorstLink};

@@ -196,7 +196,7 @@ const SHARE_DOORBELLS: u16 = 29;
 // 30 to 33 are of the port.
 const BIND: u16 = 34;
 const CHOOSE: u16 = 35;
-// 36 to 38 are of sub-paths.
+// 36 to 39 are of sub-paths.
 
 impl Request {
     /// The `Hello` of this version.

@@ -74,7 +74,8 @@ pub const VERSION_MAJOR: u16 = 3;
 /// address, and listeners may be.
 /// 3.2: the port may have several partition keys, and queue pairs choose among them.
 /// 3.3: applications tell of their traffic, and change sub-paths while data flows.
-pub const VERSION_MINOR: u16 = 3;
+/// 3.4: queue pairs choose a delivery service.
+pub const VERSION_MINOR: u16 = 4;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
@@ -103,11 +104,13 @@ pub mod feature {
     pub const PARTITIONS: u64 = 1 << 10;
     /// Hints about traffic, and changes of sub-paths (3.3).
     pub const PATHS: u64 = 1 << 11;
+    /// Delivery services (3.4).
+    pub const SERVICES: u64 = 1 << 12;
     /// All that version 3.1 knew.
     pub const OF_3_1: u64 =
         SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | PORT;
     /// All that this version knows.
-    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS;
+    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS | SERVICES;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

@@ -1,4 +1,5 @@
-//! What an application tells of its traffic, and asks of the sub-paths of a queue pair (3.3).
+//! What an application tells of its traffic, and asks of the sub-paths of a queue pair (3.3) and of
+//! the service that its messages get (3.4).
 
 use super::codec::{DecodeError, Reader};
 use super::record::{Record, header};
@@ -131,6 +132,33 @@ impl PathOutcome {
     }
 }
 
+/// In which order messages of a queue pair are given out, and what the application puts up with
+/// (HT-39). Both ends have to ask for it: the earlier one here is what both get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Service {
+    /// Each message after those before it, as with any reliable connection (`IBV_QPT_RC`).
+    #[default]
+    Ordered = 0,
+    /// Each message once, as soon as it is whole. Completions come in any order, on both sides, and
+    /// receives are taken in the order in which messages become whole.
+    Unordered = 1,
+    /// The same, for messages that may be carried out twice, or in parts. Packets of an RDMA WRITE
+    /// without immediate data are placed as they come, each by itself.
+    Idempotent = 2,
+}
+
+impl Service {
+    fn of_number(number: u8) -> Result<Self, DecodeError> {
+        match number {
+            0 => Ok(Self::Ordered),
+            1 => Ok(Self::Unordered),
+            2 => Ok(Self::Idempotent),
+            _ => Err(DecodeError::Field("service")),
+        }
+    }
+}
+
 /// What an application asks about the sub-paths of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathRequest {
@@ -140,11 +168,14 @@ pub enum PathRequest {
     Change(PathChange),
     /// What became of a change with this name.
     Outcome(u16),
+    /// Ask for this service in the connection that the queue pair will get (3.4).
+    Serve(Service),
 }
 
 const DESCRIBE: u16 = 36;
 const CHANGE: u16 = 37;
 const OUTCOME: u16 = 38;
+const SERVE: u16 = 39;
 
 const HAS_GRANULARITY: u8 = 1;
 const HAS_PACKETS: u8 = 2;
@@ -163,6 +194,10 @@ impl PathRequest {
                 .u16(0),
             Self::Change(change) => change.write(header(CHANGE, tag).u32(qp)),
             Self::Outcome(change) => header(OUTCOME, tag).u32(qp).u16(*change).u16(0),
+            Self::Serve(service) => {
+                let record = header(SERVE, tag).u32(qp).u8(*service as u8);
+                record.bytes(&[0; 3])
+            }
         }
     }
 
@@ -171,17 +206,22 @@ impl PathRequest {
         kind: u16,
         r: &mut Reader<'_>,
     ) -> Result<Option<(u32, Self)>, DecodeError> {
-        if !(DESCRIBE..=OUTCOME).contains(&kind) {
+        if !(DESCRIBE..=SERVE).contains(&kind) {
             return Ok(None);
         }
         let qp = r.u32()?;
         let request = match kind {
             DESCRIBE => Self::Describe(Traffic::read(r)?),
             CHANGE => Self::Change(PathChange::read(r)?),
-            _ => {
+            OUTCOME => {
                 let change = r.u16()?;
                 r.reserved::<2>()?;
                 Self::Outcome(change)
+            }
+            _ => {
+                let service = Service::of_number(r.u8()?)?;
+                r.reserved::<3>()?;
+                Self::Serve(service)
             }
         };
         Ok(Some((qp, request)))

@@ -150,7 +150,13 @@ fn of_paths() -> impl Strategy<Value = Request> {
     let request = prop_oneof![
         described,
         changed,
-        any::<u16>().prop_map(PathRequest::Outcome)
+        any::<u16>().prop_map(PathRequest::Outcome),
+        prop_oneof![
+            Just(Service::Ordered),
+            Just(Service::Unordered),
+            Just(Service::Idempotent),
+        ]
+        .prop_map(PathRequest::Serve),
     ];
     (any::<u32>(), request).prop_map(|(qp, request)| Request::Paths { qp, request })
 }

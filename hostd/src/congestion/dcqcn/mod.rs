@@ -18,10 +18,10 @@
 //! than a peer may send them change nothing, and the rate never falls below 1/1024 of the line, so
 //! forged ones slow a flow no further.
 //!
-//! A packet is paced by its bytes times the time of a byte, which is divided out when the rate
-//! changes. Rates are in bits per second; α, and times of bytes, are fixed-point numbers.
+//! Rates are in bits per second; α is a fixed-point number.
 
 use super::FixedWindow;
+use super::pace::Pace;
 use crate::verbs::{Feedback, PacketFate};
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -45,15 +45,6 @@ const HYPER: u64 = 100;
 
 /// The least rate, as part of the line's.
 const LEAST: u64 = 1_024;
-
-/// Packets that leave late make up for this much: a thread is rarely away for longer.
-const CATCH_UP: Span = Span::from_micros(50);
-
-/// The time of a byte is in nanoseconds of this many bits after the point.
-const FRACTION: u32 = 20;
-
-/// Bytes of an Ethernet frame that do not show in memory: preamble 8, FCS 4, gap 12.
-const FRAMING: u64 = 24;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -82,11 +73,7 @@ struct Limit {
     bytes: u64,
     /// Steps by time and by bytes.
     steps: [u32; 2],
-    /// Time of a byte.
-    byte_time: u64,
-    /// When the next packet may leave, and the part of a nanosecond beyond.
-    next: Time,
-    beyond: u64,
+    pace: Pace,
 }
 
 impl Limit {
@@ -99,21 +86,13 @@ impl Limit {
             step_at: now,
             bytes: 0,
             steps: [0; 2],
-            byte_time: byte_time(line),
-            next: now,
-            beyond: 0,
+            pace: Pace::new(line, now),
         }
     }
 
-    /// Changes the rate. What is left of a wait becomes as much longer or shorter.
     fn set_rate(&mut self, rate: u64, now: Time) {
-        let before = std::mem::replace(&mut self.byte_time, byte_time(rate));
         self.rate = rate;
-        let left = u128::from(self.next.since(now).nanos());
-        if left > 0 {
-            let left = left * u128::from(self.byte_time) / u128::from(before.max(1));
-            self.next = now + Span::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
-        }
+        self.pace.set_rate(rate, now);
     }
 
     fn cut(&mut self, line: u64, period: Span, now: Time) {
@@ -148,11 +127,6 @@ impl Limit {
     fn is_over(&self, line: u64) -> bool {
         self.rate + line / ADDITIVE >= line
     }
-}
-
-/// Time of a byte at a rate.
-fn byte_time(rate: u64) -> u64 {
-    (8_000_000_000 << FRACTION) / rate.max(1)
 }
 
 /// The least rate on a line.
@@ -221,12 +195,7 @@ impl Dcqcn {
         self.elapse(now);
         let line = self.line;
         let Some(limit) = &mut self.limit else { return };
-        let bytes = bytes as u64 + FRAMING;
-        let from = limit.next.max(now - CATCH_UP);
-        let takes = limit.byte_time * bytes + limit.beyond;
-        limit.next = from + Span::from_nanos(takes >> FRACTION);
-        limit.beyond = takes & ((1 << FRACTION) - 1);
-        limit.bytes += bytes;
+        limit.bytes += limit.pace.left(bytes, now);
         if limit.bytes >= STEP {
             limit.bytes -= STEP;
             limit.step(1, line, now);
@@ -241,7 +210,8 @@ impl Dcqcn {
         self.elapse(now);
         let limit = self.limit.as_ref()?;
         // The next step shortens the wait.
-        (limit.next > now).then(|| limit.next.min(limit.step_at))
+        let next = limit.pace.not_before(now)?;
+        Some(next.min(limit.step_at))
     }
 
     /// The outcome of a packet is known.

@@ -1,3 +1,4 @@
+use super::super::pace::{CATCH_UP, FRAMING};
 use super::super::tests::{BASE, apart, came, feedback, trace};
 use super::*;
 
@@ -12,6 +13,15 @@ fn dcqcn(interval: Span) -> Dcqcn {
 
 fn at(micros: u64) -> Time {
     Time::from_nanos(1_000_000_000 + micros * 1_000)
+}
+
+/// How long the next packet waits.
+fn wait(dcqcn: &Dcqcn, now: Time) -> Span {
+    let limit = dcqcn.limit.expect("one");
+    limit
+        .pace
+        .not_before(now)
+        .map_or(Span::ZERO, |next| next.since(now))
 }
 
 /// A rate as part of the line's.
@@ -164,13 +174,13 @@ fn a_wait_follows_the_rate() {
     let now = at(550);
     assert_eq!(dcqcn.rate(), LINE / LEAST);
     dcqcn.left(9_000, now);
-    let first = dcqcn.limit.expect("one").next.since(now - CATCH_UP);
+    let first = wait(&dcqcn, now - CATCH_UP);
     assert!(near(first.as_secs_f64(), 9_024.0 * 8.0 * 1_024.0 / 1e11));
     let look = dcqcn.not_before(now).expect("it waits");
     assert_eq!(look, now + dcqcn.period(), "a step shortens it");
     // Steps that double the rate and more.
     dcqcn.elapse(at(550 + 55 * 8));
-    let faster = dcqcn.limit.expect("one").next.since(now);
+    let faster = wait(&dcqcn, now);
     assert!(faster < first, "{faster:?} {first:?}");
     dcqcn.set_speed(Rate::from_gbps(10));
     assert_eq!(

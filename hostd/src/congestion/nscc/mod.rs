@@ -70,7 +70,7 @@ const IDLE: f64 = 1_000.0;
 /// With a crowd: the least part of the share; what a mark at the target takes, and a trim; what an
 /// unmarked packet adds at most, and in an idle network. All together change the sum as much as
 /// each changes its own, so these are small.
-const CROWD_LEAST: f64 = 0.9;
+const CROWD_LEAST: f64 = 1.0;
 const CROWD_MARK: f64 = 0.05;
 const CROWD_TRIM: f64 = 0.05;
 const CROWD_ADD: f64 = 0.02;
@@ -341,7 +341,8 @@ impl Nscc {
         self.window = self.window.clamp(self.least(path), self.mtu);
     }
 
-    /// Least window. With a crowd it is most of the share, so that no unlucky one stays behind.
+    /// Least window. With a crowd it is the share: a packet that comes too many is trimmed, and
+    /// takes less of the line than one that is missing.
     fn least(&self, path: &Path) -> f64 {
         let least = (LEAST * self.mtu).max(CROWD_LEAST * path.share);
         least.min(self.mtu)

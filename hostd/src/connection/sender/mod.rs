@@ -12,6 +12,7 @@ use crate::send::flight::{Arrived, Departed, Flight, Retransmission, Slot, Verdi
 use crate::stats::QueuePairCounters;
 use crate::verbs::{Feedback, PacketFate, Psn, Status};
 use common::time::{Span, Time};
+use std::collections::VecDeque;
 
 /// See the module.
 #[derive(Debug)]
@@ -21,6 +22,9 @@ pub(super) struct Sender {
     rtt: RttEstimator,
     /// The last measurement, until it is taken.
     measured: Option<Span>,
+    /// The requests of packets that were acknowledged, oldest first, until they are taken; for
+    /// services without an order.
+    acked: Option<VecDeque<u32>>,
 }
 
 impl Sender {
@@ -32,7 +36,19 @@ impl Sender {
             recovery: Recovery::new(rules),
             rtt: RttEstimator::default(),
             measured: None,
+            acked: None,
         }
+    }
+
+    /// The same, which tells the requests of packets that are acknowledged.
+    pub(super) fn telling_each(mut self) -> Self {
+        self.acked = Some(VecDeque::with_capacity(self.flight.span() as usize));
+        self
+    }
+
+    /// The request of a packet that was acknowledged; each packet is told of once.
+    pub(super) fn next_acked(&mut self) -> Option<u32> {
+        self.acked.as_mut()?.pop_front()
     }
 
     /// From now on the peer is waited for this long, and so often.
@@ -92,12 +108,15 @@ impl Sender {
         self.credit(steering) > 0 && self.flight.room() > 0
     }
 
-    /// The packet to send again, if one may leave.
+    /// The packet to send again, if one may leave. A probe does also when the window is full: what
+    /// fills it may have vanished (RFC 8985 7.3).
     pub(super) fn retransmission(&self, steering: &Steering) -> Option<Retransmission> {
-        if self.credit(steering) == 0 {
-            return None;
-        }
-        self.flight.retransmission()
+        let again = self.flight.retransmission()?;
+        let may_leave = match again.probe {
+            true => self.recovery.may_send() && steering.held_until().is_none(),
+            false => self.credit(steering) > 0,
+        };
+        may_leave.then_some(again)
     }
 
     /// A new packet, part of `request`, leaves; it takes `numbers` sequence numbers.
@@ -134,6 +153,7 @@ impl Sender {
         let delay = delay.filter(|(_, slot)| slot.copies == 1);
         let delay = delay.map(|(_, slot)| now.since(slot.sent));
         let recovery = &mut self.recovery;
+        let acked = &mut self.acked;
         let verdict = self.flight.acknowledge(ack, |slot, arrived| {
             let (trigger, marked) = match arrived {
                 Arrived::Acked { trigger, marked } => (trigger, marked),
@@ -148,6 +168,9 @@ impl Sender {
                 // second.
                 let newest_copy = slot.copies == 1
                     || shortest.is_some_and(|shortest| now.since(slot.sent) >= shortest);
+                if let Some(acked) = acked {
+                    acked.push_back(slot.request);
+                }
                 let acked = Event::PacketAcked {
                     sent: slot.sent,
                     retransmitted: slot.copies > 1,
@@ -285,6 +308,20 @@ impl Sender {
         }
     }
 
+    /// The next packet that is sent again is a probe: the oldest one in flight, unless some are
+    /// marked already.
+    fn probe(&mut self, now: Time, steering: &mut Steering) {
+        if !self.flight.has_lost() {
+            let outstanding = self.flight.outstanding();
+            let Some(oldest) = self.flight.in_flight_among(outstanding).lowest() else {
+                return;
+            };
+            let slot = self.flight.mark_lost(oldest);
+            steering.doubted(&feedback(&slot, None, PacketFate::Lost), now);
+        }
+        self.flight.probe();
+    }
+
     /// A plain peer misses the oldest packet and dropped all after it (InfiniBand 9.7.5.2.8).
     pub(super) fn sequence_error(&mut self, now: Time, steering: &mut Steering) {
         self.mark_all_lost(now, steering);
@@ -329,7 +366,6 @@ impl Sender {
     ) -> Result<(), Status> {
         let event = Event::Expired {
             outstanding: !self.flight.is_idle(),
-            marked: self.flight.has_lost(),
         };
         self.act(event, now, steering, counters)
     }
@@ -348,8 +384,7 @@ impl Sender {
             Action::SendOldestAgain => self.mark_oldest_lost(now, steering),
             Action::Probe => {
                 counters.tail_probes += 1;
-                self.mark_oldest_lost(now, steering);
-                self.flight.probe();
+                self.probe(now, steering);
             }
             Action::SendAllAgain => self.mark_all_lost(now, steering),
             Action::BackOff => {

@@ -5,29 +5,6 @@ use common::netlink::{Address, Link, NeighbourKey, RouteKind};
 use std::net::IpAddr;
 
 impl Router {
-    /// Packets to a destination take the same ways, whatever own address they leave from: the
-    /// kernel must not have others for `source`.
-    pub(super) async fn check_source(
-        &self,
-        destination: IpAddr,
-        source: IpAddr,
-    ) -> Result<(), String> {
-        let (usual, _) = self.find(destination, None).await?;
-        let (theirs, _) = self.find(destination, Some(source)).await?;
-        if usual == theirs {
-            return Ok(());
-        }
-        let named = |hops: Vec<NeighbourKey>| {
-            let hops: Vec<_> = hops.iter().map(|hop| hop.address.to_string()).collect();
-            hops.join(", ")
-        };
-        let (usual, theirs) = (named(usual), named(theirs));
-        Err(format!(
-            "packets from {source} to {destination} go by {theirs}, others by {usual}: hostd does \
-             not follow rules that look at the source"
-        ))
-    }
-
     /// The next hops, at least one, and the address that packets leave from.
     pub(super) async fn find(
         &self,

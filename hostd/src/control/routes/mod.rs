@@ -10,6 +10,7 @@
 //! them follows from the ports' speeds, and not from the weights of the hops.
 
 mod hops;
+mod sources;
 
 use super::interfaces::{Interface, Interfaces, ports, speeds};
 use super::link::LinkState;
@@ -18,13 +19,13 @@ use super::port::{Announce, Port};
 use super::questions::{Question, Questions};
 use crate::edge::command::{Command, WorkerHandle};
 use crate::readiness::readiness;
-use crate::verbs::{Route, Speeds};
+use crate::verbs::{Direction, Route, Speeds};
 use common::netlink::{Change, Mirror, NeighbourKey, NeighbourState, Requests, Settings, Watch};
 use common::sys::monotonic;
 use common::time::{Span, Time};
 use common::xdp::netdev::Device;
 use hostd_client::abi::port::PortEvent;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -67,7 +68,7 @@ pub struct Router {
     interfaces: Interfaces,
     worker: WorkerHandle,
     questions: Questions,
-    peers: HashMap<IpAddr, Peer>,
+    peers: HashMap<Direction, Peer>,
     /// When all peers are looked up again.
     look_again: Time,
     /// What the worker was told last of each port: its speeds, and whether its link is up.
@@ -162,29 +163,20 @@ impl Router {
     }
 
     async fn answer(&mut self, question: Question) {
-        let destination = question.destination;
-        let user = question.user;
-        if let Some(source) = question.source
-            && let Err(reason) = self.check_source(destination, source).await
-        {
-            return question.answer(Err(reason));
-        }
-        let told = self
-            .peers
-            .get(&destination)
-            .is_some_and(|peer| !peer.told.is_empty());
-        if told && question.answer.is_some() {
+        let direction = match self.direction(question.destination, question.source).await {
+            Ok(direction) => direction,
+            Err(reason) => return question.answer(Err(reason)),
+        };
+        let known = self.peers.get(&direction);
+        if known.is_some_and(|it| !it.told.is_empty()) && question.answer.is_some() {
             // An application connects where others do: the kernel need not be asked each time.
             return question.answer(Ok(()));
         }
-        let room = Room::DEFAULT;
-        if !self.peers.contains_key(&destination) && room.refuses(&self.peers, user).is_some() {
-            self.evict().await;
-            if let Some(reason) = room.refuses(&self.peers, user) {
-                return question.answer(Err(reason));
-            }
+        let user = question.user;
+        if let Err(reason) = self.make_room(direction, user).await {
+            return question.answer(Err(reason));
         }
-        let peer = self.peers.entry(destination).or_insert_with(|| Peer {
+        let peer = self.peers.entry(direction).or_insert_with(|| Peer {
             user,
             ..Peer::default()
         });
@@ -192,7 +184,18 @@ impl Router {
         peer.give_up = monotonic() + RESOLVE_TIME;
         // The engine asks because it has no route, whatever it was told.
         peer.told.clear();
-        self.look_up(destination).await;
+        self.look_up(direction).await;
+        self.look_up_sources(direction.destination).await;
+    }
+
+    /// Makes room for a direction that `user` asks for.
+    async fn make_room(&mut self, direction: Direction, user: Option<u32>) -> Result<(), String> {
+        let room = Room::DEFAULT;
+        if self.peers.contains_key(&direction) || room.refuses(&self.peers, user).is_none() {
+            return Ok(());
+        }
+        self.evict().await;
+        room.refuses(&self.peers, user).map_or(Ok(()), Err)
     }
 
     /// Forgets the peers without a connection, here and in the worker.
@@ -208,16 +211,16 @@ impl Router {
     }
 
     /// Asks the kernel how it sends to a peer.
-    async fn look_up(&mut self, destination: IpAddr) {
-        let found = self.find(destination, None).await;
-        let Some(peer) = self.peers.get_mut(&destination) else {
+    async fn look_up(&mut self, direction: Direction) {
+        let found = self.find(direction.destination, direction.source).await;
+        let Some(peer) = self.peers.get_mut(&direction) else {
             return;
         };
         match found {
             Ok((next_hops, source)) => {
                 peer.next_hops.clone_from(&next_hops);
                 peer.source = Some(source);
-                self.tell(destination);
+                self.tell(direction);
                 for next_hop in next_hops {
                     if self.route(next_hop, source).is_none() {
                         self.resolve(next_hop).await;
@@ -227,7 +230,7 @@ impl Router {
             Err(reason) => {
                 peer.next_hops.clear();
                 peer.told.clear();
-                tracing::debug!(%destination, %reason, "no way");
+                tracing::debug!(destination = %direction.destination, %reason, "no way");
                 peer.waiting.drain(..).for_each(|waiting| {
                     let _ = waiting.send(Err(reason.clone()));
                 });
@@ -242,8 +245,8 @@ impl Router {
     }
 
     /// Tells the worker the ways to a peer, as far as they are known.
-    fn tell(&mut self, destination: IpAddr) {
-        let Some(peer) = self.peers.get(&destination) else {
+    fn tell(&mut self, direction: Direction) {
+        let Some(peer) = self.peers.get(&direction) else {
             return;
         };
         let Some(source) = peer.source else { return };
@@ -265,12 +268,12 @@ impl Router {
         if news
             && !self
                 .worker
-                .tell(Command::SetRoutes(destination, ways.clone()))
+                .tell(Command::SetRoutes(direction, ways.clone()))
         {
             // Its channel is full.
             return self.look_soon();
         }
-        if let Some(peer) = self.peers.get_mut(&destination) {
+        if let Some(peer) = self.peers.get_mut(&direction) {
             peer.told = ways;
             peer.waiting
                 .drain(..)
@@ -279,12 +282,13 @@ impl Router {
     }
 
     /// Tells the worker the ways by these next hops; returns whose they are.
-    fn tell_those(&mut self, chosen: impl Fn(NeighbourKey) -> bool) -> Vec<IpAddr> {
-        let affected = |(_, peer): &(&IpAddr, &Peer)| peer.next_hops.iter().any(|hop| chosen(*hop));
+    fn tell_those(&mut self, chosen: impl Fn(NeighbourKey) -> bool) -> Vec<Direction> {
+        let affected =
+            |(_, peer): &(&Direction, &Peer)| peer.next_hops.iter().any(|hop| chosen(*hop));
         let peers = self.peers.iter().filter(affected);
-        let affected: Vec<_> = peers.map(|(destination, _)| *destination).collect();
-        for destination in &affected {
-            self.tell(*destination);
+        let affected: Vec<_> = peers.map(|(direction, _)| *direction).collect();
+        for direction in &affected {
+            self.tell(*direction);
         }
         affected
     }
@@ -307,8 +311,8 @@ impl Router {
     }
 
     /// Whether a way to a peer is known.
-    fn has_way(&self, destination: IpAddr) -> bool {
-        let Some(peer) = self.peers.get(&destination) else {
+    fn has_way(&self, direction: Direction) -> bool {
+        let Some(peer) = self.peers.get(&direction) else {
             return false;
         };
         let Some(source) = peer.source else {
@@ -353,13 +357,17 @@ impl Router {
         if now >= self.look_again {
             self.look_again = Time::NEVER;
             let all: Vec<_> = self.peers.keys().copied().collect();
-            for destination in all {
-                self.look_up(destination).await;
+            for direction in &all {
+                self.look_up(*direction).await;
+            }
+            let peers: HashSet<_> = all.into_iter().map(|it| it.destination).collect();
+            for destination in peers {
+                self.look_up_sources(destination).await;
             }
         }
-        for (destination, peer) in &mut self.peers {
+        for (direction, peer) in &mut self.peers {
             if now >= peer.give_up && !peer.waiting.is_empty() {
-                no_answer(*destination, peer);
+                no_answer(direction.destination, peer);
             }
         }
         Ok(())
@@ -513,14 +521,14 @@ impl Router {
             .mirror()
             .neighbour(&key)
             .map(|neighbour| neighbour.state);
-        for destination in affected {
-            let known = self.has_way(destination);
+        for direction in affected {
+            let known = self.has_way(direction);
             if state == Some(NeighbourState::Failed)
                 && !known
-                && let Some(peer) = self.peers.get_mut(&destination)
+                && let Some(peer) = self.peers.get_mut(&direction)
             {
                 peer.told.clear();
-                no_answer(destination, peer);
+                no_answer(direction.destination, peer);
             }
         }
     }

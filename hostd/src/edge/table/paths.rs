@@ -1,11 +1,10 @@
-//! What applications tell of the traffic of their queue pairs, and ask of sub-paths.
+//! What applications tell of the traffic of their queue pairs, and ask of sub-paths and services.
 
-use super::Table;
-use super::reply;
+use super::{Link, Table, reply};
 use crate::edge::command::{ChangeAsked, PathsCommand, SessionId};
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
-use crate::verbs::{ChangeStanding, EngineError, MultipathChange, Traffic};
+use crate::verbs::{ChangeStanding, EngineError, MultipathChange, Service, Traffic};
 
 impl<M: RegionMemory> Table<M> {
     /// Carries out what is asked about the sub-paths of a queue pair.
@@ -26,6 +25,9 @@ impl<M: RegionMemory> Table<M> {
             PathsCommand::Standing(change, answer) => {
                 reply(answer, self.change_standing(session, qp, change, engine));
             }
+            PathsCommand::Serve(service, answer) => {
+                reply(answer, self.choose_service(session, qp, service, engine));
+            }
         }
     }
 
@@ -39,6 +41,20 @@ impl<M: RegionMemory> Table<M> {
     ) -> Result<(), EngineError> {
         self.rings(session, qp)?;
         engine.describe_traffic(qp, traffic)
+    }
+
+    /// Chooses the service of the connection to come.
+    fn choose_service(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        service: Service,
+        engine: &mut Engine<M>,
+    ) -> Result<(), EngineError> {
+        if self.rings(session, qp)?.link != Link::None {
+            return Err(EngineError::State);
+        }
+        engine.choose_service(qp, service)
     }
 
     /// Asks for a change of sub-paths.

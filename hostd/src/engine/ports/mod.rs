@@ -6,11 +6,15 @@
 mod pacer;
 
 use crate::limits;
-use crate::pauses::{Malformed, Pauses, Standstill};
+use crate::pauses::{Asking, Malformed, Pauses, Standstill};
 use crate::stats::PortStatistics;
-use crate::verbs::{EngineConfig, EngineError, FlowControl, PRIORITIES, PortId, PortSet, Route};
-use common::time::{Span, Time};
+use crate::verbs::{
+    Direction, EngineConfig, EngineError, FlowControl, PRIORITIES, PortId, PortSet, Route,
+};
+use common::time::Time;
 use common::units::Rate;
+use common::wire::Mac;
+use common::wire::pause::FRAME_LEN;
 use pacer::Pacer;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -39,10 +43,14 @@ impl Pause {
 struct Port {
     pacer: Pacer,
     pauses: Pauses,
+    asking: Asking,
+    /// Of the fullest receive ring: packets that wait, and places.
+    filled: (usize, usize),
+    mac: Mac,
     data: Pause,
     /// Acknowledgements and connection messages.
     control: Pause,
-    routes: HashMap<IpAddr, Route>,
+    routes: HashMap<Direction, Route>,
     /// The speed of the link is not known otherwise: it is that of the routes.
     counts_by_routes: bool,
     /// Packets that the device has room for.
@@ -75,6 +83,9 @@ impl Ports {
         let port = || Port {
             pacer: Pacer::new(config.pacer_burst),
             pauses: Pauses::new(rules),
+            asking: Asking::new(rules.asks),
+            filled: (0, 1),
+            mac: Mac::default(),
             data: Pause::default(),
             control: Pause::default(),
             routes: HashMap::new(),
@@ -112,6 +123,9 @@ impl Ports {
 
     /// Whether the link of a port is up from now on; whether that is news.
     pub(super) fn set_working(&mut self, port: PortId, up: bool) -> bool {
+        if let Some(port) = self.ports.get_mut(port.index()).filter(|_| !up) {
+            port.asking.forget();
+        }
         let before = self.working;
         self.working = match up {
             true => before.with(port),
@@ -120,25 +134,47 @@ impl Ports {
         self.working != before
     }
 
-    /// How packets to `destination` are addressed, by port; empty without a route.
-    pub(super) fn routes(&self, destination: IpAddr) -> impl Iterator<Item = (PortId, &Route)> {
-        self.numbered()
-            .filter_map(move |(number, port)| Some((number, port.routes.get(&destination)?)))
+    /// How packets to `destination` are addressed, by port; empty without a route. `source`: the
+    /// own address that they leave from; without one it is that of the route for all others. As
+    /// with sockets of the kernel, rules that look at the source count for that one, too.
+    pub(super) fn routes(
+        &self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+    ) -> impl Iterator<Item = (PortId, &Route)> {
+        let usual = Direction::from(destination);
+        let source = source.or_else(|| self.exact(usual).next().map(|(_, route)| route.source));
+        let own = Direction { source, ..usual };
+        let has_own = self.exact(own).next().is_some();
+        self.exact(if has_own { own } else { usual })
     }
 
-    /// How packets to `destination` are addressed that leave through the first port with a route.
-    pub(super) fn route(&self, destination: IpAddr) -> Option<Route> {
-        self.routes(destination).next().map(|(_, route)| *route)
+    /// The routes of this direction alone.
+    fn exact(&self, direction: Direction) -> impl Iterator<Item = (PortId, &Route)> {
+        self.numbered()
+            .filter_map(move |(number, port)| Some((number, port.routes.get(&direction)?)))
+    }
+
+    /// How packets are addressed that leave through the first port with a route; both addresses as
+    /// in [`Self::routes`].
+    pub(super) fn route(&self, destination: IpAddr, source: Option<IpAddr>) -> Option<Route> {
+        let mut routes = self.routes(destination, source);
+        routes.next().map(|(_, route)| *route)
     }
 
     /// The way of the next connection message to `destination`: ports that may send now take turns,
     /// so that a repetition does not go where its first copy was lost.
-    pub(super) fn message_route(&mut self, destination: IpAddr) -> Option<(PortId, Route)> {
-        let ports = self.routes(destination).map(|(port, _)| port);
+    pub(super) fn message_route(
+        &mut self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+    ) -> Option<(PortId, Route)> {
+        let ports = self.routes(destination, source).map(|(port, _)| port);
         let all = ports.fold(PortSet::NONE, PortSet::with);
-        let port = self.next_of(all)?;
-        let route = self.ports[port.index()].routes.get(&destination)?;
-        Some((port, *route))
+        let chosen = self.next_of(all)?;
+        let mut routes = self.routes(destination, source);
+        let (_, route) = routes.find(|(port, _)| *port == chosen)?;
+        Some((chosen, *route))
     }
 
     /// The next of these ports for a connection message: one that works and may send, if there is
@@ -154,16 +190,17 @@ impl Ports {
 
     /// The longest IP packet of the ports that packets to `destination` leave through; as long as
     /// there is no route to it, of the link of any. `None` without routes.
-    pub(super) fn mtu(&self, destination: IpAddr) -> Option<u16> {
-        let known = self.routes(destination).map(|(_, route)| route.mtu).min();
+    pub(super) fn mtu(&self, destination: IpAddr, source: Option<IpAddr>) -> Option<u16> {
+        let known = self.routes(destination, source);
+        let known = known.map(|(_, route)| route.mtu).min();
         let mut routes = self.ports.iter().flat_map(|port| port.routes.values());
         known.or_else(|| routes.next().map(|it| it.mtu))
     }
 
-    /// Whether there is no room for a route to another destination than those that are known.
-    pub(super) fn is_full_for(&self, destination: IpAddr) -> bool {
+    /// Whether there is no room for a route of another direction than those that are known.
+    pub(super) fn is_full_for(&self, direction: Direction) -> bool {
         let full = |port: &Port| {
-            port.routes.len() >= limits::ROUTES && !port.routes.contains_key(&destination)
+            port.routes.len() >= limits::ROUTES && !port.routes.contains_key(&direction)
         };
         self.ports.iter().any(full)
     }
@@ -172,11 +209,11 @@ impl Ports {
     pub(super) fn keep_routes(&mut self, used: &HashSet<IpAddr>) {
         for port in &mut self.ports {
             port.routes
-                .retain(|destination, _| used.contains(destination));
+                .retain(|direction, _| used.contains(&direction.destination));
         }
     }
 
-    /// Packets to `destination` are addressed this way from now on, and leave through these ports
+    /// Packets of a direction are addressed this way from now on, and leave through these ports
     /// alone. A port is paced to the route's speed, and its link has that one, too, unless the
     /// configuration says another. Whether anything is another way now.
     ///
@@ -185,26 +222,26 @@ impl Ports {
     /// routes.
     pub(super) fn set_routes(
         &mut self,
-        destination: IpAddr,
+        direction: Direction,
         routes: &[(PortId, Route)],
     ) -> Result<bool, EngineError> {
         let legal = |(port, route): &(PortId, Route)| {
-            self.has(*port) && destination.is_ipv4() == route.source.is_ipv4()
+            self.has(*port) && direction.destination.is_ipv4() == route.source.is_ipv4()
         };
-        if !routes.iter().all(legal) {
+        if !routes.iter().all(legal) || !direction.is_of_one_family() {
             return Err(EngineError::Argument);
         }
-        if self.is_full_for(destination) {
+        if !routes.is_empty() && self.is_full_for(direction) {
             return Err(EngineError::TooMany);
         }
         let mut changed = false;
         for (port, number) in self.ports.iter_mut().zip((0..).map(PortId::new)) {
             let route = routes.iter().find(|(port, _)| *port == number);
             let Some((_, route)) = route else {
-                changed |= port.routes.remove(&destination).is_some();
+                changed |= port.routes.remove(&direction).is_some();
                 continue;
             };
-            changed |= port.routes.insert(destination, *route) != Some(*route);
+            changed |= port.routes.insert(direction, *route) != Some(*route);
             port.pacer.set_rate(route.rate);
             if port.counts_by_routes {
                 port.pauses.set_speed(route.rate);
@@ -227,6 +264,42 @@ impl Ports {
         if let Some(port) = self.ports.get_mut(port.index()) {
             port.room = packets;
         }
+    }
+
+    /// The Ethernet address that a port's own frames come from.
+    pub(super) fn set_mac(&mut self, port: PortId, mac: Mac) {
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.mac = mac;
+        }
+    }
+
+    /// In the fullest receive ring of a port packets wait in so many of so many places.
+    pub(super) fn set_filled(&mut self, port: PortId, filled: (usize, usize)) {
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.filled = filled;
+        }
+    }
+
+    /// Whether pauses are asked for at all.
+    pub(super) fn asks(&self) -> bool {
+        self.ports.iter().any(|port| port.asking.is_on())
+    }
+
+    /// The next port with a frame of flow control that is due, and the frame.
+    pub(super) fn next_asked(
+        &mut self,
+        now: Time,
+        statistics: &mut [PortStatistics],
+    ) -> Option<(PortId, [u8; FRAME_LEN])> {
+        let ports = self.ports.iter_mut().zip(statistics);
+        let mut ports = ports.zip((0..).map(PortId::new));
+        ports.find_map(|((port, statistics), number)| {
+            let on = port.asking.is_on() && port.room > 0;
+            let (filled, speed) = (port.filled, port.pauses.speed());
+            let asked = &mut statistics.pauses.asked;
+            let control = on.then(|| port.asking.look(filled, speed, now, asked))??;
+            Some((number, control.emit(port.mac)))
+        })
     }
 
     /// A packet goes to the device of `port`.
@@ -267,8 +340,7 @@ impl Ports {
         let before = self.ports.iter().map(|port| port.data);
         let until = before.map(|data| data.paused.then_some(data.until));
         self.standstill.go_on(until, now);
-        let numbered = self.ports.iter_mut().zip((0..).map(PortId::new));
-        for ((port, number), statistics) in numbered.zip(statistics) {
+        for (port, statistics) in self.ports.iter_mut().zip(statistics) {
             let paused = port.pauses.settle(now, &mut statistics.pauses);
             let pause = |priority: usize| Pause {
                 until: port.pauses.until(priority),
@@ -277,9 +349,6 @@ impl Ports {
             let pauses = of_data().map(pause);
             port.data = pauses.reduce(Pause::longer).unwrap_or_default();
             port.control = pause(control);
-            let paused = &statistics.pauses.paused;
-            let total = of_data().fold(Span::ZERO, |all, priority| all + paused[priority]);
-            self.standstill.of_one(number, total);
         }
     }
 
@@ -328,10 +397,10 @@ impl Ports {
         self.earliest(among, |port| port.pacer.departure().max(port.data.until))
     }
 
-    /// When the next pause ends; [`Time::NEVER`] if none is known.
+    /// When the next pause ends, or is asked for again; [`Time::NEVER`] if none is known.
     pub(super) fn deadline(&self) -> Time {
-        let all = self.ports.iter().map(|port| port.pauses.deadline());
-        all.min().unwrap_or(Time::NEVER)
+        let of = |port: &Port| port.pauses.deadline().min(port.asking.deadline());
+        self.ports.iter().map(of).min().unwrap_or(Time::NEVER)
     }
 
     fn earliest(&self, among: PortSet, of: impl Fn(&Port) -> Time) -> Time {

@@ -43,10 +43,12 @@ impl Bed {
             regions: &self.regions,
             receives: &mut self.receives,
             parts: &mut Vec::new(),
-            domain: 1,
-            access: Access::REMOTE_WRITE,
-            mtu: MTU,
-            qpn: 5,
+            rights: Rights {
+                domain: 1,
+                access: Access::REMOTE_WRITE,
+                mtu: MTU,
+                qpn: 5,
+            },
         };
         self.assembly.accept(arrival, &mut target)
     }

@@ -206,6 +206,17 @@ enum What {
     Fdb(Rows),
     /// What ports have available, as they write it in CSIG tags, and what became of tags
     Csig,
+    /// What ports write as telemetry into INT tags, and what became of tags
+    Int,
+    /// Who spreads packets over paths: ports, or the hosts and switches behind them
+    #[command(alias = "scheduler")]
+    Schedulers,
+    /// RoCEv2 flows, those that sent most first
+    #[command(alias = "flow")]
+    Flows(Rows),
+    /// Marking thresholds of queues that follow the traffic: what they are, what the traffic is
+    /// like, and what changed last
+    Aiecn,
     /// The last events
     #[command(alias = "event")]
     Events {
@@ -287,6 +298,10 @@ impl What {
             Self::Config => (Topic::Config, None, None),
             Self::Bridge => (Topic::Bridge, None, None),
             Self::Csig => (Topic::Csig, None, None),
+            Self::Int => (Topic::Int, None, None),
+            Self::Schedulers => (Topic::Schedulers, None, None),
+            Self::Flows(rows) => (Topic::Flows, None, Some(rows.limit)),
+            Self::Aiecn => (Topic::Aiecn, None, None),
             Self::Fdb(rows) => (Topic::Fdb, None, Some(rows.limit)),
         };
         let names = match self {

@@ -3,7 +3,7 @@
 use super::limit::dynamic;
 use crate::config::facts::PortFacts;
 use crate::config::qos::{Group, HeadroomSize, Qos};
-use crate::config::rules::{cells, class_numbers};
+use crate::config::rules::cells;
 use crate::limits::{CELL, MAX_CELLS};
 use crate::tables::policy::{GroupPolicy, Limit, PortPolicy};
 use crate::traffic::headroom::Breakdown;
@@ -24,7 +24,6 @@ impl Qos {
     ) -> Result<Option<Breakdown>, Refusals> {
         let key = |name: &str| format!("qos.group[{place}].{name}");
         let mut refusals = Refusals::default();
-        refusals.keep(class_numbers(&key("groups"), &group.groups));
         let computed = match group.headroom {
             HeadroomSize::Auto => refusals.keep(self.computed(&key("headroom"), facts)),
             HeadroomSize::None | HeadroomSize::Bytes(_) => None,

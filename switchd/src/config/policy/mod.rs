@@ -16,7 +16,7 @@ mod uet;
 
 use super::facts::PortFacts;
 use super::qos::{self, Qos};
-use super::rules::cells;
+use super::rules::{cells, class_numbers};
 use crate::limits::{CELL, MAX_CELLS};
 use crate::tables::policy::{Policy, PolicyError, PortPolicy};
 use crate::traffic::headroom::Breakdown;
@@ -75,6 +75,9 @@ impl Qos {
         let base_rtt = Span::from_micros(self.base_rtt_microseconds);
         let mut warnings = relations::check(&policy, ports, &sections, base_rtt)?;
         warnings.extend(self.lateness_warnings(&policy, ports));
+        let (classes, lacking) = self.aiecn.classes(&policy);
+        policy.sketched = classes;
+        warnings.extend(lacking);
         warnings.extend(trim::warnings(&policy));
         warnings.extend(self.pattern_warnings(ports));
         Ok(Compiled {
@@ -103,6 +106,15 @@ impl Qos {
         ));
         refusals.keep(self.check_headroom());
         refusals.keep(self.check_flow_control());
+        // Whether they concern a port or not.
+        for (place, queue) in self.queue.iter().enumerate() {
+            let key = format!("qos.queue[{place}].queues");
+            refusals.keep(class_numbers(&key, &queue.queues));
+        }
+        for (place, group) in self.group.iter().enumerate() {
+            let key = format!("qos.group[{place}].groups");
+            refusals.keep(class_numbers(&key, &group.groups));
+        }
         let mut policy = Policy::plain(ports.len(), cells(self.queue_depth_bytes));
         policy.classify = refusals.keep(self.classify()).unwrap_or_default();
         policy.trim = refusals.keep(self.trim.compile()).unwrap_or_default();
@@ -111,6 +123,7 @@ impl Qos {
         let elephants = refusals.keep(elephants::compile(&self.elephants));
         policy.elephants = elephants.unwrap_or_default();
         policy.watchdog = refusals.keep(self.watchdog()).flatten();
+        refusals.keep(self.aiecn.check());
         let mut headroom = vec![None; ports.len()];
         let mut sections = Sections::new(ports.len());
         for (number, facts) in ports.iter().enumerate() {

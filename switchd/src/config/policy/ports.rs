@@ -49,10 +49,14 @@ impl Qos {
 
     /// A warning for each pattern that no port matches yet.
     pub fn pattern_warnings(&self, ports: &[PortFacts]) -> Vec<String> {
-        let patterns = self.nobodys(ports).filter(|(_, name)| is_pattern(name));
-        patterns
+        self.idle_patterns(ports)
             .map(|(key, name)| format!("{key}: {} so far", nobody(name, ports)))
             .collect()
+    }
+
+    /// The patterns that no port matches, with their keys.
+    pub fn idle_patterns(&self, ports: &[PortFacts]) -> impl Iterator<Item = (String, &str)> {
+        self.nobodys(ports).filter(|(_, name)| is_pattern(name))
     }
 
     fn nobodys(&self, ports: &[PortFacts]) -> impl Iterator<Item = (String, &str)> {
@@ -71,5 +75,9 @@ pub(in crate::config) fn nobody(name: &str, ports: &[PortFacts]) -> String {
         true => "no port matches",
         false => "no port is called",
     };
-    format!("{what} {name:?}; there are {}", names.join(", "))
+    let there = match names.is_empty() {
+        true => "is none".to_owned(),
+        false => format!("are {}", names.join(", ")),
+    };
+    format!("{what} {name:?}; there {there}")
 }

@@ -5,7 +5,7 @@ use super::trim::trim_at;
 use super::uet::{self, Plane};
 use crate::config::facts::PortFacts;
 use crate::config::qos::{self, MarkAt, Qos, Queue};
-use crate::config::rules::{cells, class_numbers};
+use crate::config::rules::cells;
 use crate::tables::policy::{Limit, PortPolicy, QueuePolicy, Schedule, WEIGHTS, Wred};
 use crate::tables::wred::{Curve, EXPONENT_MAX, ONE, Profile};
 use common::config::{Refusal, Refusals, require, within};
@@ -30,8 +30,10 @@ impl Qos {
     ) -> Result<(), Refusals> {
         let key = |name: &str| format!("qos.queue[{place}].{name}");
         let mut refusals = Refusals::default();
-        refusals.keep(class_numbers(&key("queues"), &queue.queues));
-        let queue = &uet::filled(&key, queue, facts, &Plane::of(self, facts))?;
+        let filled = uet::filled(&key, queue, facts, &Plane::of(self, facts));
+        let Some(queue) = &refusals.keep(filled) else {
+            return refusals.or(());
+        };
         refusals.keep(above_guarantee(&key, queue));
         let guaranteed = cells(queue.guaranteed_bytes);
         let schedule = refusals.keep(schedule(&key, queue));

@@ -15,9 +15,8 @@
 
 use super::sections::Sections;
 use crate::config::facts::PortFacts;
-use crate::limits::{CELL, PRIORITIES};
+use crate::limits::{CELL, CLASSES, PRIORITIES};
 use crate::tables::policy::{GroupPolicy, Limit, Policy, PortPolicy, Wred};
-use crate::tables::wred::Curve;
 use common::config::{Refusal, Refusals};
 use common::time::Span;
 use common::units::Rate;
@@ -36,6 +35,7 @@ pub(super) fn check(
 ) -> Result<Vec<String>, Refusals> {
     let mut refusals = Refusals::default();
     let mut warnings: Vec<String> = hook_drops(policy, ports).into_iter().collect();
+    warnings.extend((0..CLASSES).flat_map(|class| without_headroom(policy, ports, class)));
     for (number, port) in policy.ports.iter().enumerate() {
         let name = &ports[number].name;
         let group_key = |group, key: &str| sections.group(number, group, key);
@@ -53,7 +53,8 @@ pub(super) fn check(
             }
             if let Some(wred) = queue.wred {
                 refusals.keep(marks_come_first(&key, &place, wred, &feeders));
-                let speed = ports[number].speed;
+                // Without a shaper the queue drains as fast as its link carries.
+                let speed = ports[number].speed.or(ports[number].link);
                 warnings.extend(leaves_room(&place, wred, &feeders, speed, base_rtt));
             }
             if let Some(limit) = queue.limit {
@@ -99,6 +100,36 @@ fn is_held_back(
     Err(Refusal::new(key("lossless"), reason))
 }
 
+/// Warnings if packets for a lossless queue arrive at ports where nothing holds them back: one for
+/// each group.
+fn without_headroom(policy: &Policy, ports: &[PortFacts], class: usize) -> Vec<String> {
+    if policy
+        .ports
+        .iter()
+        .all(|it| it.queues[class].limit.is_some())
+    {
+        return Vec::new();
+    }
+    let lacking = |group: usize| {
+        let all = policy.ports.iter().zip(ports);
+        let lacking = all.filter(|(it, _)| !it.groups[group].is_lossless());
+        lacking.map(|(_, facts)| facts.name.as_str()).collect()
+    };
+    let feeding = policy.feeding(class).into_iter().enumerate();
+    let groups = feeding.filter(|(_, feeds)| *feeds);
+    let lacking = groups.map(|(group, _)| (group, lacking(group)));
+    lacking
+        .filter(|(_, names): &(usize, Vec<&str>)| !names.is_empty())
+        .map(|(group, names)| {
+            format!(
+                "queue {class} is lossless, but group {group}, which feeds it, has no headroom at {}: what arrives there is lost \
+                 when the buffer is full; give it some in [[qos.group]]",
+                names.join(", ")
+            )
+        })
+        .collect()
+}
+
 /// Refuses a lossless group with a dynamic threshold whose xon, or xon offset, is not below its
 /// largest xoff. Its xoff is largest while the group has the whole service region for itself.
 fn resumes_below(
@@ -114,7 +145,7 @@ fn resumes_below(
         if !group.is_lossless() || !matches!(group.limit, Limit::Dynamic(_)) {
             continue;
         }
-        let most = xoff(group, 1, service);
+        let most = group.xoff(1, service);
         for (part, cells) in [
             ("xon_bytes", group.xon),
             ("xon_offset_bytes", group.xon_offset),
@@ -179,51 +210,17 @@ struct Feeders {
 
 impl Feeders {
     fn of(policy: &Policy, class: usize) -> Self {
-        let maps = &policy.classify;
-        let mut feeding = [false; 8];
-        let sends_elephants = |of: u8| {
-            let mut all = policy.elephants.iter();
-            all.any(|it| it.from == of && usize::from(it.to) == class)
-        };
-        for (priority, of) in maps.class_of_priority.iter().enumerate() {
-            if usize::from(*of) == class || sends_elephants(*of) {
-                feeding[usize::from(maps.group_of_priority[priority])] = true;
-            }
-        }
-        let all = policy.ports.iter().flat_map(|port| {
-            let groups = port.groups.iter().zip(feeding);
-            groups.filter(|(group, feeds)| *feeds && group.is_lossless())
-        });
-        let groups: Vec<&GroupPolicy> = all.map(|(group, _)| group).collect();
+        let groups: Vec<&GroupPolicy> = policy.feeders(class).collect();
         let service = u64::from(policy.regions.service);
         Self {
             groups: groups.len() as u64,
             xoff: groups
                 .iter()
-                .map(|group| xoff(group, groups.len() as u64, service))
+                .map(|group| group.xoff(groups.len() as u64, service))
                 .sum(),
             headroom: groups.iter().map(|group| u64::from(group.headroom)).sum(),
         }
     }
-}
-
-/// Cells that a group holds when it pauses. With a dynamic threshold: while all `groups` are as
-/// full as they get, each has αS / (1 + nα).
-fn xoff(group: &GroupPolicy, groups: u64, service: u64) -> u64 {
-    let shared = match group.limit {
-        Limit::Static(cells) => u64::from(cells),
-        Limit::Dynamic(n) if n >= 0 => (service << n) / (1 + (groups << n)),
-        Limit::Dynamic(n) => service / ((1 << -i16::from(n)) + groups),
-    };
-    u64::from(group.guaranteed) + shared
-}
-
-/// Depth from which every packet is marked, in bytes.
-fn certain(wred: Wred) -> u64 {
-    u64::from(match wred.profile.curve {
-        Curve::Linear { kmax, .. } => kmax,
-        Curve::Deterministic { threshold } => threshold,
-    })
 }
 
 fn marks_come_first(
@@ -232,7 +229,7 @@ fn marks_come_first(
     wred: Wred,
     feeders: &Feeders,
 ) -> Result<(), Refusal> {
-    let (marks, pauses) = (certain(wred), feeders.xoff * CELL as u64);
+    let (marks, pauses) = (wred.profile.curve.certain(), feeders.xoff * CELL as u64);
     if pauses > marks {
         return Ok(());
     }
@@ -254,7 +251,7 @@ fn leaves_room(
     speed: Option<Rate>,
     base_rtt: Span,
 ) -> Option<String> {
-    let gap = (feeders.xoff * CELL as u64).saturating_sub(certain(wred));
+    let gap = (feeders.xoff * CELL as u64).saturating_sub(wred.profile.curve.certain());
     let loop_bytes = speed?.bytes_in(base_rtt);
     (gap < loop_bytes).then(|| {
         format!(

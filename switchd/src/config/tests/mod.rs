@@ -2,6 +2,8 @@ mod csig;
 mod lateness;
 mod limits;
 mod pauses;
+mod ports;
+mod refusals;
 mod rings;
 mod uet;
 mod warnings;
@@ -60,7 +62,7 @@ fn the_shipped_file_lists_every_key_with_its_default() {
     let name = vec!["eth1".to_owned()];
     expected.csig.port.push(crate::config::csig::Port {
         ports: name.clone(),
-        signals: vec![crate::config::csig::SignalName::Delay],
+        signals: vec![common::csig::SignalName::Delay],
         mode: Some(crate::tables::csig::Mode::Update),
         locator: Some(1),
         expanded_locator: Some(1),
@@ -238,34 +240,6 @@ fn impossible_values_are_refused() {
         let error = load(SHIPPED, &[option]).expect_err(option);
         assert!(error.contains(wanted), "{option}: {error}");
     }
-}
-
-#[test]
-fn ports_come_from_lists_and_patterns() {
-    let text = "ports = [\"eth*\", \"up?\"]\n[[port]]\nname = \"eth1\"\nspeed = \"1Gbps\"\n[port_defaults]\nspeed = \"unlimited\"\n";
-    let config = load(text, &[]).unwrap();
-    let names: Vec<String> = ["lo", "up1", "eth1", "eth0", "up10"]
-        .map(str::to_owned)
-        .to_vec();
-    let ports = config.resolve_ports(&names).unwrap();
-    let found: Vec<_> = ports
-        .iter()
-        .map(|port| (port.name.as_str(), port.speed))
-        .collect();
-    let gigabit = Speed::Rate(Rate::from_gbps(1));
-    assert_eq!(
-        found,
-        [
-            ("eth1", gigabit),
-            ("eth0", Speed::Unlimited),
-            ("up1", Speed::Unlimited)
-        ]
-    );
-    let error = config.resolve_ports(&names[..1]).unwrap_err();
-    assert!(
-        error.reason.contains("no interface is called \"eth*\""),
-        "{error:?}"
-    );
 }
 
 /// SW-15: DSCPs are mapped to priorities as configured, and by their upper bits otherwise.

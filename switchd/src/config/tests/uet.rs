@@ -139,11 +139,26 @@ fn no_threshold_lies_below_a_guarantee() {
             "qos.queue[0].trim_bytes: 20000 lies below the guarantee of 30000 bytes",
         ),
         (
+            "trim_bytes = 40000\ntrim_rtx_bytes = 29999",
+            "qos.queue[0].trim_rtx_bytes: 29999 lies below the guarantee of 30000 bytes",
+        ),
+        // What follows from the role of the queue counts as what is said: Plane_BDP is 15,000.
+        (
+            "uet = \"low\"",
+            "qos.queue[0].wred.min_bytes: 3000 lies below the guarantee of 30000 bytes; \
+             qos.queue[0].trim_bytes: 15000 lies below the guarantee of 30000 bytes",
+        ),
+        (
+            "uet = \"low\"\n[queue.wred]\nmin_bytes = 30000\nmax_bytes = 90000",
+            "qos.queue[0].trim_bytes: 15000 lies below the guarantee of 30000 bytes",
+        ),
+        (
             "[buffer]\negress_limit_bytes = 20000",
             "qos.buffer.egress_limit_bytes: 19968 is less than the guarantees of the queues of a, 29952 bytes in all",
         ),
     ] {
         let trim = "[trim]\ntrimmable = {\"10\" = 42}\n";
-        assert_eq!(refused(&format!("{trim}{queue}{more}")), wanted);
+        let plane = "plane_speed = \"10Gbps\"\n";
+        assert_eq!(refused(&format!("{plane}{trim}{queue}{more}")), wanted);
     }
 }

@@ -60,3 +60,57 @@ fn a_sampling_interval_that_is_raised_is_told() {
     let off = "sampling_interval_microseconds = 100";
     assert_eq!(warnings(off), Vec::<String>::new(), "nobody measures");
 }
+
+/// SW-11, SW-12: a lossless queue whose group has headroom at some ports only is told of, with the
+/// others: what arrives there is not held back.
+#[test]
+fn ports_without_headroom_for_a_lossless_queue_are_told() {
+    let headroom = "headroom = \"auto\"";
+    let told = |replaced: &[(&str, &str)]| {
+        let all = lossless(replaced).unwrap().warnings;
+        let headroom = all.into_iter().filter(|it| it.contains("has no headroom"));
+        headroom.collect::<Vec<String>>()
+    };
+    assert_eq!(told(&[]), Vec::<String>::new());
+    let other = |ports: &str| format!("{headroom}\nports = [{ports}]");
+    let only_b = told(&[(headroom, &other("\"b\""))]);
+    assert_eq!(
+        only_b,
+        [
+            "queue 3 is lossless, but group 3, which feeds it, has no headroom at a: what arrives there is lost when the buffer \
+             is full; give it some in [[qos.group]]"
+        ]
+    );
+    assert_eq!(told(&[(headroom, &other("\"?\""))]), Vec::<String>::new());
+}
+
+/// SW-11: the gap between marks and pauses has to hold what arrives in a round trip, with a shaper
+/// or without: then it is the link that says how fast.
+#[test]
+fn the_gap_before_pauses_follows_the_link_without_a_shaper() {
+    let told = |speed: Option<Rate>, link: Option<Rate>| {
+        let text = "base_rtt_microseconds = 12\n[buffer]\nsize_bytes = 67108864\n[flow_control]\nmode = \"pfc\"\n\
+                    [[group]]\ngroups = [3]\nxoff_bytes = 100000\nxon_offset_bytes = 4096\nheadroom = \"auto\"\n\
+                    [[queue]]\nqueues = [3]\nlossless = true\n\
+                    [queue.wred]\nmin_bytes = 30000\nmax_bytes = 120000\n";
+        let mut ports = facts();
+        for port in &mut ports {
+            (port.speed, port.link) = (speed, link);
+        }
+        let qos: Qos = toml::from_str(text).unwrap();
+        let all = qos.compile(&ports).unwrap().warnings;
+        let gap = all
+            .into_iter()
+            .filter(|it| it.contains("the gap between marks and pauses"));
+        gap.collect::<Vec<String>>()
+    };
+    let (fast, slow) = (Some(Rate::from_gbps(100)), Some(Rate::from_gbps(10)));
+    for (speed, link) in [(fast, fast), (None, fast)] {
+        let told = told(speed, link);
+        assert_eq!(told.len(), 2, "{speed:?} {link:?}: {told:?}");
+        assert!(told[0].contains("but 150000 arrive in 12µs"), "{told:?}");
+    }
+    for (speed, link) in [(slow, fast), (None, slow)] {
+        assert_eq!(told(speed, link), Vec::<String>::new());
+    }
+}

@@ -1,4 +1,4 @@
-//! Congestion signals, as operators see them.
+//! Congestion signals and telemetry, as operators see them.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,6 +20,24 @@ pub struct CsigRow {
     pub locators: BTreeMap<String, u16>,
     /// The same in expanded tags.
     pub expanded_locators: BTreeMap<String, u16>,
+    /// Tags of packets that arrive here are believed.
+    pub trusted: bool,
+    /// Packets with tags that left, by what became of the tag.
+    pub tags: BTreeMap<String, u64>,
+    /// Packets that arrived with what is no tag, and were lost.
+    pub bad: u64,
+}
+
+/// A port that knows telemetry.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct IntRow {
+    /// Interface.
+    pub port: String,
+    /// What it writes as its speed, in bits a second; `null`: not known, and hosts make nothing of
+    /// what it writes.
+    pub speed: Option<u64>,
+    /// What becomes of tags of packets that leave here.
+    pub mode: String,
     /// Tags of packets that arrive here are believed.
     pub trusted: bool,
     /// Packets with tags that left, by what became of the tag.

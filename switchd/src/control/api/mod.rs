@@ -1,14 +1,19 @@
 //! Requests and answers on the admin socket: one JSON request in a line, one JSON answer until the
 //! end of the stream.
 
+mod aiecn;
 mod bridge;
 mod csig;
+mod flows;
 mod traffic;
 
 pub use crate::config::{Change, DerivedValue};
 pub use crate::trace::{Shown, Totals};
+pub use aiecn::{AiEcnChange, AiEcnFeatures, AiEcnReport, AiEcnRow, Marks};
 pub use bridge::{BridgeRow, StationRow};
-pub use csig::CsigRow;
+pub use common::schedulers::SchedulerRow;
+pub use csig::{CsigRow, IntRow};
+pub use flows::{FlowDirection, FlowRow};
 pub use traffic::{
     Amount, BufferReport, Event, EventKind, HeadroomRow, PfcPort, PfcPriority, PfcReport,
     PortUsageRow, PriorityGroupRow, RegionRow, Severity, WatchdogRow,
@@ -179,6 +184,14 @@ pub enum Topic {
     Fdb,
     /// Ports that know congestion signals.
     Csig,
+    /// Ports that know telemetry.
+    Int,
+    /// Who spreads packets: ports, or their peers.
+    Schedulers,
+    /// RoCEv2 flows.
+    Flows,
+    /// Marking thresholds that follow the traffic.
+    Aiecn,
 }
 
 /// The answer.
@@ -219,6 +232,10 @@ pub enum Answer {
     Bridge(Vec<BridgeRow>),
     Fdb(Vec<StationRow>),
     Csig(Vec<CsigRow>),
+    Int(Vec<IntRow>),
+    Schedulers(Vec<SchedulerRow>),
+    Flows(Vec<FlowRow>),
+    Aiecn(AiEcnReport),
     Trace(TraceReport),
     Done,
 }

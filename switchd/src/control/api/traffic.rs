@@ -303,6 +303,8 @@ pub enum EventKind {
     FdbFull,
     /// There is room for all again.
     FdbRoom,
+    /// Marking thresholds follow the traffic.
+    Thresholds,
 }
 
 impl EventKind {
@@ -324,7 +326,8 @@ impl EventKind {
             | Self::TakeoverOver
             | Self::Port
             | Self::LinkUp
-            | Self::FdbRoom => Severity::Info,
+            | Self::FdbRoom
+            | Self::Thresholds => Severity::Info,
         }
     }
 
@@ -352,6 +355,7 @@ impl EventKind {
             Self::StationMoves => "station_moves",
             Self::FdbFull => "fdb_full",
             Self::FdbRoom => "fdb_room",
+            Self::Thresholds => "thresholds",
         }
     }
 }

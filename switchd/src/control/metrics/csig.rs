@@ -1,4 +1,4 @@
-//! Metrics of congestion signals. They appear once ports know such.
+//! Metrics of congestion signals and telemetry. They appear once ports know such.
 
 use crate::control::state::State;
 use common::metrics::Families;
@@ -24,6 +24,13 @@ impl State {
         let help = "Packets with CSIG tags that left by the port, by what became of the tag.";
         let mut family = families.counter("switchd_csig_tags_total", help);
         for row in &rows {
+            for (outcome, count) in &row.tags {
+                family.add(&[("port", &row.port), ("outcome", outcome)], *count);
+            }
+        }
+        let help = "Packets with INT tags that left by the port, by what became of the tag.";
+        let mut family = families.counter("switchd_int_tags_total", help);
+        for row in self.int_rows() {
             for (outcome, count) in &row.tags {
                 family.add(&[("port", &row.port), ("outcome", outcome)], *count);
             }

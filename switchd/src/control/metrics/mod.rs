@@ -1,7 +1,9 @@
 //! Metrics for Prometheus. Bounded: labels are ports, queues, priorities, reasons and
 //! workers.
 
+mod aiecn;
 mod csig;
+mod flows;
 mod traffic;
 
 use super::slots::Slot;
@@ -154,6 +156,13 @@ impl State {
         self.scrape_workers(&mut families, now);
         self.scrape_flowlets(&mut families);
         self.scrape_elephants(&mut families);
+        if let Some(known) = &self.schedulers {
+            let help = "Announcements of how packets are spread that made no sense.";
+            families
+                .counter("switchd_scheduling_announcements_bad_total", help)
+                .add(&[], known.bad());
+        }
+        self.scrape_flows(&mut families);
         families
             .counter(
                 "switchd_admin_requests_total",

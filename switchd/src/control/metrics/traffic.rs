@@ -208,6 +208,7 @@ impl State {
         self.scrape_pauses(families, now);
         self.scrape_trims(families);
         self.scrape_csig(families, now);
+        self.scrape_aiecn(families, now);
     }
 
     fn scrape_buffer(&self, families: &mut Families) {

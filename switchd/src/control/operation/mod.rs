@@ -12,10 +12,10 @@ use super::api::{Event, EventKind, HoldRequest};
 use super::state::State;
 use crate::config::Change;
 use crate::config::qos::HeadroomSize;
+use crate::insight::ecn::Model;
 use crate::limits::CLASSES;
 use crate::worker::events::WorkerCommand;
 use common::time::Span;
-use std::sync::Arc;
 
 impl State {
     /// Reads the configuration again and puts in force what changed, or leaves everything as it is.
@@ -56,7 +56,19 @@ impl State {
             .load()
             .map_err(|error| error.to_string())?;
         let prepared = self.active.prepare(&next.settings);
-        let (changes, compiled) = prepared.map_err(|it| next.refused(&it).to_string())?;
+        let (mut changes, compiled) = prepared.map_err(|it| next.refused(&it).to_string())?;
+        let model = next.settings.qos.aiecn.load();
+        let model = model.map_err(|error| error.to_string())?;
+        let before = self.aiecn.controller.model();
+        if changes.is_empty() && model != *before {
+            // The same file has another content.
+            let scenarios = |model: &Model| Some(format!("{} scenarios", model.scenarios.len()));
+            changes.push(Change {
+                key: "qos.aiecn.model".to_owned(),
+                before: scenarios(before),
+                after: scenarios(&model),
+            });
+        }
         if changes.is_empty() {
             self.fit_misfits();
             return Ok(changes);
@@ -64,7 +76,8 @@ impl State {
         for warning in self.active.replace(next, &compiled) {
             tracing::warn!("{warning}");
         }
-        self.routing.set_traffic(Arc::new(compiled.policy));
+        self.follow_aiecn(model, common::sys::monotonic());
+        self.set_policy(compiled.policy);
         self.fit_misfits();
         self.workers.iter().for_each(|worker| worker.waker.wake());
         Ok(changes)

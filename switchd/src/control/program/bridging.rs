@@ -2,6 +2,7 @@
 
 use super::bridges::{self, BridgeMember};
 use super::interfaces::Surroundings;
+use super::source_rules::Files;
 use super::{Program, Update, Work};
 use crate::tables::PortEntry;
 use crate::tables::bridge::VlanSet;
@@ -112,7 +113,10 @@ impl Program {
             ports: &self.tables.ports,
             bridges: &self.bridges,
             other_tables: !self.in_other_tables.is_empty(),
-            accept_own: &self.accept_own,
+            files: Files {
+                accept_own: &self.accept_own,
+                ipv6: &self.ipv6_links,
+            },
         });
         let table = self.interfaces.table();
         if !Arc::ptr_eq(&table, &self.tables.interfaces) {

@@ -1,14 +1,20 @@
-//! Groups and next hops in use: one of each content, with counted users.
+//! Groups and next hops in use: one of each content, with counted users. Where routes that come
+//! from different buckets lead to the same content, there is one group for each origin (SW-3).
 
 use super::id_pool::IdPool;
 use super::spec::Spec;
 use crate::id::{GroupId, NextHopId};
 use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS};
+use crate::tables::Group;
 use crate::tables::buckets::{Buckets, Member};
 use crate::tables::resilient::{Allotment, Resilient};
 use common::netlink::{NeighbourKey, Resilience};
 use common::time::Time;
 use std::collections::{BTreeMap, HashMap};
+
+/// Groups of one content at most: more than lists of next hops that routes of one machine leave for
+/// the same other one.
+const ORIGINS: usize = 256;
 
 #[derive(Debug)]
 struct Slot {
@@ -34,7 +40,8 @@ pub(super) type HopKey = (NeighbourKey, u16);
 /// The groups and next hops in use.
 #[derive(Debug)]
 pub(super) struct Groups {
-    by_spec: HashMap<Spec, GroupId>,
+    /// The groups of each content, the oldest first.
+    by_spec: HashMap<Spec, Vec<GroupId>>,
     slots: HashMap<GroupId, Slot>,
     ids: IdPool,
     hops: BTreeMap<HopKey, HopSlot>,
@@ -90,14 +97,50 @@ impl Groups {
         &self.slots[&id].spec
     }
 
-    /// The group of `spec`, with one more user, and whether it is new; `None` when there are too
-    /// many.
-    pub(super) fn hold(&mut self, spec: &Spec) -> Option<(GroupId, bool)> {
-        if let Some(&id) = self.by_spec.get(spec) {
-            self.slots.get_mut(&id).expect("both maps agree").users += 1;
-            return Some((id, false));
+    /// A group of `spec`, with one more user, and whether it is new; `None` when there are too
+    /// many. It is that of `predecessor`, to which the route led before, if that is one; otherwise
+    /// the first in which, as `rendered`, no flow moves in vain (SW-3). While there is no room for
+    /// another one, any does.
+    pub(super) fn hold(
+        &mut self,
+        spec: &Spec,
+        predecessor: Option<GroupId>,
+        rendered: &[Group],
+    ) -> Option<(GroupId, bool)> {
+        let known = self.by_spec.get(spec).map_or(&[][..], Vec::as_slice);
+        let own = predecessor.filter(|id| known.contains(id));
+        let before = predecessor.and_then(|id| self.buckets(id, rendered));
+        let suits = |id: &GroupId| match (before, rendered.get(id.index())) {
+            (Some(before), Some(Group::Balance(_))) => {
+                let after = self.buckets(*id, rendered);
+                after.is_none_or(|after| after.continues(before))
+            }
+            // No flows to keep, or no choice in how the buckets are dealt out.
+            _ => true,
+        };
+        let fitting = own.or_else(|| known.iter().copied().find(suits));
+        let any = known.first().copied();
+        let may_add = fitting.is_none() && known.len() < ORIGINS;
+        match may_add.then(|| self.ids.take()).flatten() {
+            Some(id) => Some((self.add(GroupId(id), spec), true)),
+            None => Some((self.join(fitting.or(any)?), false)),
         }
-        let id = GroupId(self.ids.take()?);
+    }
+
+    /// The buckets of a group as `rendered`, if it has any.
+    pub(super) fn buckets<'a>(&self, id: GroupId, rendered: &'a [Group]) -> Option<&'a Buckets> {
+        // Without members the entry is that of the number's last owner.
+        let has_members = !self.members(id).is_empty();
+        let group = has_members.then(|| rendered.get(id.index()))?;
+        group.and_then(Group::buckets)
+    }
+
+    fn join(&mut self, id: GroupId) -> GroupId {
+        self.slots.get_mut(&id).expect("both maps agree").users += 1;
+        id
+    }
+
+    fn add(&mut self, id: GroupId, spec: &Spec) -> GroupId {
         let slot = Slot {
             spec: spec.clone(),
             users: 1,
@@ -105,10 +148,9 @@ impl Groups {
             members: Vec::new(),
             allotment: None,
         };
-        self.by_spec.insert(spec.clone(), id);
+        self.by_spec.entry(spec.clone()).or_default().push(id);
         self.slots.insert(id, slot);
-        debug_assert_eq!(self.by_spec.len(), self.slots.len());
-        Some((id, true))
+        id
     }
 
     /// One user less. The last one frees the group and the next hops that it alone held.
@@ -119,12 +161,16 @@ impl Groups {
             return;
         }
         let slot = self.slots.remove(&id).expect("was there");
-        self.by_spec.remove(&slot.spec);
+        let siblings = self.by_spec.get_mut(&slot.spec).expect("both maps agree");
+        siblings.retain(|known| *known != id);
+        if siblings.is_empty() {
+            self.by_spec.remove(&slot.spec);
+        }
         self.ids.give(id.0);
         for hop in slot.hops {
             self.release_hop(hop);
         }
-        debug_assert_eq!(self.by_spec.len(), self.slots.len());
+        debug_assert!(self.by_spec.len() <= self.slots.len());
     }
 
     /// The next hop `key`, with one more user, and whether it is new; `None` when there are too
@@ -225,5 +271,56 @@ impl Groups {
     pub(super) fn reclaim(&mut self, now: Time, passed: impl Fn(u64) -> bool) {
         self.ids.reclaim(now, &passed);
         self.hop_ids.reclaim(now, &passed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec::Terms;
+    use super::*;
+
+    /// SW-3: routes of other origins have groups of their own while there is room for them; without
+    /// it they share one rather than lead nowhere.
+    #[test]
+    fn without_room_one_group_serves_all_origins() {
+        let mut groups = Groups {
+            ids: IdPool::new(4),
+            ..Groups::default()
+        };
+        let spec = |object| {
+            let (mtu, source) = (1500, None);
+            Spec::Object(object, Terms { mtu, source })
+        };
+        let members: Vec<Member> = (1..=3)
+            .map(|key: u32| Member {
+                next_hop: NextHopId(key),
+                key: key.into(),
+                weight: 1,
+            })
+            .collect();
+        let lineage = |lineage| Group::Balance(Buckets::new(&members).of_lineage(lineage));
+        let rendered: Vec<Group> = (0..4).map(lineage).collect();
+        let mut hold = |object, before: Option<u32>| {
+            let held = groups.hold(&spec(object), before.map(GroupId), &rendered);
+            let (id, is_new) = held?;
+            groups.set_members(id, members.clone());
+            Some((id.0, is_new))
+        };
+        assert_eq!(
+            [hold(1, None), hold(2, None)],
+            [Some((0, true)), Some((1, true))]
+        );
+        assert_eq!(hold(3, Some(0)), Some((2, true)));
+        assert_eq!(hold(3, Some(1)), Some((3, true)), "another origin");
+        assert_eq!(hold(3, Some(3)), Some((3, false)), "its own");
+        assert_eq!(hold(3, Some(0)), Some((2, false)), "no room");
+        assert_eq!(hold(3, None), Some((2, false)), "no origin");
+        assert_eq!(hold(4, Some(0)), None);
+        for _ in 0..2 {
+            groups.release(GroupId(3));
+        }
+        let users = groups.iter().map(|(id, _, users)| (id.0, users));
+        let users: std::collections::BTreeMap<u32, usize> = users.collect();
+        assert_eq!(users, [(0, 1), (1, 1), (2, 3)].into());
     }
 }

@@ -12,7 +12,7 @@
 use super::addresses::{interface_addresses, router_addresses};
 use super::bridges::Bridges;
 use super::port_punts::foreign_rule;
-use super::source_rules::{AcceptOwn, rules_of};
+use super::source_rules::{Files, rules_of};
 use crate::id::PortId;
 use crate::limits::MAX_INTERFACES;
 use crate::tables::PortEntry;
@@ -74,8 +74,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) bridges: &'a Bridges,
     /// The kernel has routes in tables that it asks after `main`.
     pub(super) other_tables: bool,
-    /// Where packets from the switch's own addresses are forwarded.
-    pub(super) accept_own: &'a AcceptOwn,
+    /// What was read from the kernel's files.
+    pub(super) files: Files<'a>,
 }
 
 /// The interfaces that are served.
@@ -225,9 +225,13 @@ fn served(around: Surroundings<'_>, link: &Link) -> Option<Served> {
     }
     let rules = mirror.rules();
     let is_foreign = |is_v6| foreign_rule(&rules, is_v6, &link.name).is_some();
-    let rp_filter = rules_of(mirror, link.index, around.accept_own).reverse_path;
+    let rp_filter = rules_of(mirror, link.index, around.files).reverse_path;
     // Which interface packets would leave by is known of ports only.
     if is_foreign(false) || is_foreign(true) || rp_filter == ReversePath::Strict {
+        return None;
+    }
+    // The priority that it gives a packet comes of its TOS and of what else the kernel knows.
+    if link.maps_priorities {
         return None;
     }
     let mut on_it = mirror.links().filter(|it| it.lower == Some(link.index));
@@ -331,7 +335,7 @@ fn table(around: Surroundings<'_>, all: &BTreeMap<u32, Served>) -> Table {
         table.all.push(Interface {
             name: name.unwrap_or_default(),
             icmp_v6: own_v6.or(router_v6),
-            rules: rules_of(around.mirror, *ifindex, around.accept_own),
+            rules: rules_of(around.mirror, *ifindex, around.files),
         });
         let mut open = |place: usize, keys: &mut dyn Iterator<Item = u32>| {
             let on_port = on_port[place].get_or_insert_default();

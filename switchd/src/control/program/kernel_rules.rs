@@ -80,20 +80,28 @@ pub(super) fn link_of(mirror: &Mirror, route: &Route) -> Option<u32> {
         .map(|hop| hop.ifindex)
 }
 
-/// What the group of a route stands for.
-pub(super) fn spec_of(mirror: &Mirror, route: &Route) -> Spec {
+/// What the group of a route stands for, of whose own hops it uses those that `uses` says. The
+/// others are dead, and still ways back to sources.
+pub(super) fn spec_of(mirror: &Mirror, route: &Route, uses: impl Fn(&Hop) -> bool) -> Spec {
     match route.kind {
         RouteKind::Unicast => match route.next_hop {
             Some(id) if mirror.next_hop(id).is_some() => Spec::Object(id, Terms::of(route)),
-            _ => Spec::Hops(route.hops.clone(), Terms::of(route)),
+            _ if route.hops.iter().all(&uses) => Spec::Hops(route.hops.clone(), Terms::of(route)),
+            _ => {
+                let hops = route.hops.iter().map(|hop| Hop {
+                    dead: !uses(hop),
+                    ..*hop
+                });
+                Spec::Hops(hops.collect(), Terms::of(route))
+            }
         },
         RouteKind::Local | RouteKind::Anycast => Spec::Local,
         RouteKind::Broadcast => Spec::Broadcast,
         // Multicast is not routed here.
         RouteKind::Blackhole | RouteKind::Multicast => Spec::Blackhole,
         RouteKind::Prohibit => Spec::Prohibit,
-        // Throw continues in the next table, and there is none.
-        RouteKind::Unreachable | RouteKind::Throw => Spec::Unreachable,
+        RouteKind::Unreachable => Spec::Unreachable,
+        RouteKind::Throw => Spec::Throw,
         RouteKind::Other(_) => Spec::Punt(PuntReason::RouteType),
     }
 }

@@ -27,9 +27,11 @@ mod bridges;
 mod bridging;
 mod groups;
 mod id_pool;
+mod idle_links;
 mod interfaces;
 mod kernel_rules;
 mod modes;
+mod passed_over;
 mod port_punts;
 mod ports;
 mod prefixes;
@@ -41,6 +43,7 @@ mod spec;
 mod upkeep;
 
 pub use bridges::{BridgeMember, StationMove};
+pub use idle_links::Ipv6Links;
 pub use port_punts::PortPunt;
 pub use source_rules::AcceptOwn;
 pub use spec::{Spec, Terms};
@@ -114,6 +117,8 @@ pub struct Program {
     in_other_tables: HashSet<RouteKey>,
     /// Where packets from the switch's own addresses are forwarded.
     accept_own: AcceptOwn,
+    /// What IPv6 is on interfaces.
+    ipv6_links: Ipv6Links,
     /// Bridges, and what they know.
     bridges: Bridges,
     /// Interfaces that are no ports, and served all the same.
@@ -169,6 +174,7 @@ impl Program {
             port_punts: Vec::new(),
             in_other_tables: HashSet::new(),
             accept_own: AcceptOwn::default(),
+            ipv6_links: Ipv6Links::default(),
             bridges: Bridges::default(),
             interfaces: Interfaces::default(),
             pending: Work::default(),
@@ -367,6 +373,7 @@ impl Program {
         if work.ports {
             self.dirty |= ports::refresh(&mut self.tables.ports, &self.mtu_limits, mirror);
             self.refresh_addresses(mirror);
+            self.refresh_idle_links(mirror, &mut work);
             let changes = self.locals.refresh(mirror);
             (update.new_locals, update.old_locals) = (changes.added, changes.removed);
             work.verdicts
@@ -496,16 +503,17 @@ impl Program {
         self.prefixes.set_group(prefix, next);
     }
 
-    /// The group for `spec`, with one more user. A new one keeps what it can of the buckets of
+    /// A group for `spec`, with one more user. A new one keeps what it can of the buckets of
     /// `predecessor`, to which its first route led before, so that only the flows of hops that the
-    /// route has lost move (SW-3).
+    /// route has lost move (SW-3). One that is there already is joined if that is true of it, too.
     fn hold_group(
         &mut self,
         mirror: &Mirror,
         spec: &Spec,
         predecessor: Option<GroupId>,
     ) -> Option<GroupId> {
-        let Some((id, is_new)) = self.groups.hold(spec) else {
+        let rendered = &self.tables.groups;
+        let Some((id, is_new)) = self.groups.hold(spec, predecessor, rendered) else {
             self.overflow += 1;
             return None;
         };

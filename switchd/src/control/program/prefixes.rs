@@ -1,6 +1,7 @@
 //! What prefixes lead to: their routes by rank, and the connected networks whose neighbours are
 //! hosts of their own.
 
+use super::idle_links::IdleLinks;
 use super::kernel_rules::{link_of, spec_of};
 use super::spec::{Spec, Terms};
 use crate::id::GroupId;
@@ -36,6 +37,8 @@ pub(super) struct Prefixes {
     connected_lens: BTreeSet<u8>,
     /// Prefixes with routes for some packets only, and the keys of those.
     selective: HashMap<IpNet, BTreeSet<RouteKey>>,
+    /// Interfaces whose routes are passed over.
+    idle_links: IdleLinks,
 }
 
 impl Prefixes {
@@ -116,18 +119,37 @@ impl Prefixes {
         }
     }
 
+    /// Interfaces whose routes are passed over.
+    pub(super) fn idle_links(&self) -> &IdleLinks {
+        &self.idle_links
+    }
+
+    /// Passes over the routes of these interfaces from now on; which ones it were before.
+    pub(super) fn set_idle_links(&mut self, idle_links: IdleLinks) -> IdleLinks {
+        std::mem::replace(&mut self.idle_links, idle_links)
+    }
+
     /// The route that the kernel would use for `prefix`.
     fn best_route<'a>(&self, mirror: &'a Mirror, prefix: &IpNet) -> Option<&'a Route> {
-        let Rank {
-            not_local,
-            priority,
-        } = self.entries.get(prefix)?.best?;
-        mirror.route(&RouteKey {
-            table: if not_local { Table::MAIN } else { Table::LOCAL },
+        let key = |rank: &Rank| RouteKey {
+            table: if rank.not_local {
+                Table::MAIN
+            } else {
+                Table::LOCAL
+            },
             prefix: *prefix,
-            priority,
+            priority: rank.priority,
             tos: 0,
             source: None,
+        };
+        let best = self.entries.get(prefix)?.best?;
+        let is_used = |route: &&Route| self.idle_links.leave(prefix, route);
+        let first = mirror.route(&key(&best)).filter(is_used);
+        first.or_else(|| {
+            let others = self.others.get(prefix).into_iter().flatten();
+            let all = std::iter::once(&best).chain(others);
+            let mut all = all.flat_map(|rank| mirror.routes_of(&key(rank)));
+            all.find(is_used)
         })
     }
 
@@ -176,10 +198,9 @@ impl Prefixes {
             Some(route) => {
                 let link = link_of(mirror, route).filter(|_| is_host);
                 let link = link.map(|ifindex| (ifindex, Terms::of(route)));
-                Some(
-                    link.and_then(on_link)
-                        .unwrap_or_else(|| spec_of(mirror, route)),
-                )
+                Some(link.and_then(on_link).unwrap_or_else(|| {
+                    spec_of(mirror, route, |hop| self.idle_links.leave_hop(&prefix, hop))
+                }))
             }
             None if is_host => on_link(self.covering_link(mirror, &prefix)?),
             None => None,

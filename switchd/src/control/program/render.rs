@@ -78,6 +78,17 @@ struct Ways<'a> {
     resilience: Option<Resilience>,
 }
 
+/// Whether packets can go by a hop. The largest is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Liveness {
+    /// Its port is down.
+    Dead,
+    /// Its MAC address is not known.
+    Unresolved,
+    /// They can.
+    Alive,
+}
+
 impl Renderer<'_> {
     /// Renders all groups whose content depends on links, neighbours or objects.
     pub(super) fn render_all(&mut self) -> Rendered {
@@ -112,6 +123,7 @@ impl Renderer<'_> {
             Spec::Broadcast => Group::Broadcast,
             Spec::Blackhole => Group::Blackhole,
             Spec::Unreachable => Group::Unreachable,
+            Spec::Throw => Group::NoRoute,
             Spec::Prohibit => Group::Prohibit,
             Spec::Punt(reason) => Group::Punt(reason),
             Spec::Neighbour(key, terms) => {
@@ -121,6 +133,10 @@ impl Renderer<'_> {
                     ..Hop::default()
                 };
                 self.render_hops(id, Ways::of(&[hop], terms), rendered)
+            }
+            Spec::Hops(hops, terms) if hops.iter().any(|hop| hop.dead) => {
+                let used: Vec<Hop> = hops.iter().filter(|hop| !hop.dead).copied().collect();
+                self.render_hops(id, Ways::of(&used, terms), rendered)
             }
             Spec::Hops(hops, terms) => self.render_hops(id, Ways::of(&hops, terms), rendered),
             Spec::Object(object, terms) => match object_hops(self.mirror, object) {
@@ -230,7 +246,7 @@ impl Renderer<'_> {
             mtu,
             resilience,
         } = ways;
-        let mut members: Vec<(Member, bool)> = Vec::with_capacity(hops.len());
+        let mut members: Vec<(Member, Liveness)> = Vec::with_capacity(hops.len());
         let mut held = Vec::with_capacity(hops.len());
         for hop in hops {
             let Some(member) = self.member((hop, mtu), &mut held, rendered) else {
@@ -250,15 +266,13 @@ impl Renderer<'_> {
         if let ([(only, _)], None) = (&members[..], resilience) {
             return Group::Forward(only.next_hop);
         }
-        let mut alive: Vec<Member> = members
+        // If none is resolved one of them may answer soon: packets wait for that, with a bound.
+        let best = members.iter().map(|(_, liveness)| *liveness).max();
+        let alive: Vec<Member> = members
             .iter()
-            .filter(|(_, alive)| *alive)
+            .filter(|(_, liveness)| Some(*liveness) == best)
             .map(|(member, _)| *member)
             .collect();
-        if alive.is_empty() {
-            // One of them may answer soon: packets wait for that, with a bound.
-            alive = members.into_iter().map(|(member, _)| member).collect();
-        }
         let known = self.groups.members(id);
         let buckets = match self.buckets_before(id) {
             Some(buckets) if known == alive => buckets.clone(),
@@ -279,20 +293,18 @@ impl Renderer<'_> {
     /// The buckets that those of a group are made from: its own, or those of the group that its
     /// first route led to before.
     fn buckets_before(&self, id: GroupId) -> Option<&Buckets> {
-        // Without members the entry is that of the number's last owner.
-        let rendered = |id: &GroupId| !self.groups.members(*id).is_empty();
-        let mut groups = [Some(id), self.predecessor].into_iter().flatten();
-        let before = self.tables.groups.get(groups.find(rendered)?.index());
-        before.and_then(Group::buckets)
+        let rendered = &self.tables.groups;
+        let own = self.groups.buckets(id, rendered);
+        own.or_else(|| self.groups.buckets(self.predecessor?, rendered))
     }
 
-    /// The member that `hop` makes, and whether it is alive. Its next hop is added to `held`.
+    /// The member that `hop` makes, and how much of it is alive. Its next hop is added to `held`.
     fn member(
         &mut self,
         (hop, mtu): (&Hop, u16),
         held: &mut Vec<NextHopId>,
         rendered: &mut Rendered,
-    ) -> Option<(Member, bool)> {
+    ) -> Option<(Member, Liveness)> {
         let key = NeighbourKey {
             ifindex: hop.ifindex,
             address: hop.gateway?,
@@ -324,9 +336,14 @@ impl Renderer<'_> {
         };
         // A gateway that is not resolved gets no flows while others can carry them: packets would
         // wait for it, and most would be lost.
-        let resolved = self.tables.next_hops[next_hop.index()].mac.is_some();
-        let alive = self.tables.ports[port.index()].up && resolved;
-        Some((member, alive))
+        let is_resolved = self.tables.next_hops[next_hop.index()].mac.is_some();
+        let is_up = self.tables.ports[port.index()].up;
+        let liveness = match (is_up, is_resolved) {
+            (false, _) => Liveness::Dead,
+            (true, false) => Liveness::Unresolved,
+            (true, true) => Liveness::Alive,
+        };
+        Some((member, liveness))
     }
 }
 

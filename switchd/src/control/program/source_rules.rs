@@ -1,5 +1,6 @@
 //! What the kernel's settings of an interface ask of the sources of packets.
 
+use super::idle_links::Ipv6Links;
 use crate::tables::sources::{PortRules, ReversePath};
 use common::netlink::{ALL_LINKS, Mirror};
 use std::collections::BTreeMap;
@@ -23,11 +24,22 @@ impl AcceptOwn {
     }
 }
 
+/// What was read from the kernel's files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files<'a> {
+    pub(super) accept_own: &'a AcceptOwn,
+    pub(super) ipv6: &'a Ipv6Links,
+}
+
 /// The rules of an interface.
-pub(super) fn rules_of(mirror: &Mirror, ifindex: u32, accept_own: &AcceptOwn) -> PortRules {
+pub(super) fn rules_of(mirror: &Mirror, ifindex: u32, files: Files<'_>) -> PortRules {
     let all = mirror.settings(ALL_LINKS).unwrap_or_default();
+    let takes_v6 = !files.ipv6.disabled.contains(&ifindex);
     let Some(own) = mirror.settings(ifindex) else {
-        return PortRules::default();
+        return PortRules {
+            takes_v6,
+            ..PortRules::default()
+        };
     };
     let has_address = mirror
         .addresses()
@@ -40,8 +52,9 @@ pub(super) fn rules_of(mirror: &Mirror, ifindex: u32, accept_own: &AcceptOwn) ->
             2 if has_address => ReversePath::Loose,
             _ => ReversePath::Strict,
         },
-        accepts_own: accept_own.at(mirror, ifindex),
+        accepts_own: files.accept_own.at(mirror, ifindex),
         // Off everywhere says that forwarding is switchd's, and not the kernel's.
         forwards: own.forwards || !all.forwards,
+        takes_v6,
     }
 }

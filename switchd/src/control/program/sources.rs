@@ -3,9 +3,10 @@
 
 use super::Program;
 use super::kernel_rules::object_hops;
-use super::source_rules::{AcceptOwn, rules_of};
+use super::source_rules::{AcceptOwn, Files, rules_of};
 use super::spec::Spec;
 use crate::id::{GroupId, PortId};
+use crate::tables::errors::TTL;
 use crate::tables::port_set::PortSet;
 use crate::tables::sources::{PortRules, ReversePath, Sources};
 use crate::tables::validation::{ReversePaths, SourceValidation, Validation};
@@ -17,8 +18,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The rules of each port.
-fn port_rules(mirror: &Mirror, ports: &[PortEntry], accept_own: &AcceptOwn) -> Vec<PortRules> {
-    let of_port = |port: &PortEntry| rules_of(mirror, port.ifindex, accept_own);
+fn port_rules(mirror: &Mirror, ports: &[PortEntry], files: Files<'_>) -> Vec<PortRules> {
+    let of_port = |port: &PortEntry| rules_of(mirror, port.ifindex, files);
     ports.iter().map(of_port).collect()
 }
 
@@ -37,9 +38,24 @@ impl Program {
         }
     }
 
+    /// What was read from the kernel's files.
+    pub(super) fn files(&self) -> Files<'_> {
+        Files {
+            accept_own: &self.accept_own,
+            ipv6: &self.ipv6_links,
+        }
+    }
+
     /// Brings the rules for sources up to date.
     pub(super) fn refresh_sources(&mut self, mirror: &Mirror) {
-        let rules = port_rules(mirror, &self.tables.ports, &self.accept_own);
+        let rules = port_rules(mirror, &self.tables.ports, self.files());
+        let limits = &self.ipv6_links.hop_limits;
+        let of_port = |port: &PortEntry| limits.get(&port.ifindex).copied().unwrap_or(TTL);
+        let hop_limits: Vec<u8> = self.tables.ports.iter().map(of_port).collect();
+        if self.tables.errors.hop_limits != hop_limits {
+            Arc::make_mut(&mut self.tables.errors).hop_limits = hop_limits;
+            self.dirty = true;
+        }
         let asks = |rules: &PortRules| rules.reverse_path != ReversePath::Any;
         // A route back to a broadcast address is none.
         let broadcasts = rules.iter().any(asks).then(|| self.locals.broadcasts());
@@ -71,7 +87,9 @@ impl Program {
             let group = self.tables.groups.get(id.index());
             matches!(
                 group,
-                None | Some(Group::Blackhole | Group::Unreachable | Group::Prohibit)
+                None | Some(
+                    Group::Blackhole | Group::Unreachable | Group::NoRoute | Group::Prohibit
+                )
             )
         };
         let default = Ipv4Net::default().into();

@@ -25,7 +25,8 @@ impl Terms {
     }
 }
 
-/// What a group stands for. Routes with equal specifications share a group.
+/// What a group stands for. Routes with equal specifications share a group, unless they come from
+/// different ones and would lose flows by it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Spec {
     /// An address of this machine.
@@ -36,6 +37,8 @@ pub enum Spec {
     Blackhole,
     /// Discard, and answer that the destination is unreachable.
     Unreachable,
+    /// Go on in the next table, which has no routes: there is none.
+    Throw,
     /// Discard, and answer that it is prohibited.
     Prohibit,
     /// Left to the kernel, for this reason.

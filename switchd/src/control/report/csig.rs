@@ -1,29 +1,26 @@
-//! Congestion signals: what ports have available now, and what became of tags.
+//! Tags that tell of a path: what ports write into them, and what became of them.
 
-use crate::control::api::CsigRow;
+use crate::control::api::{CsigRow, IntRow};
 use crate::control::state::State;
 use crate::drop::DropReason;
 use crate::stats::Signed;
 use crate::stats::load::available;
 use crate::tables::PortEntry;
 use crate::tables::csig::{PortCsig, Rule};
+use common::csig::SignalName;
 use common::time::Time;
 use common::units::Rate;
 use common::wire::csig::{Form, Signal};
 use common::xdp::queue::LINE_OVERHEAD;
 use std::collections::BTreeMap;
 
-/// A signal as it is configured and shown.
-const fn name(signal: Signal) -> &'static str {
-    match signal {
-        Signal::AvailableBandwidth => "bandwidth",
-        Signal::AvailableShare => "share",
-        Signal::Delay => "delay",
-    }
-}
-
 fn by_signal<T>(csig: &PortCsig, of: impl Fn(&Rule) -> T) -> BTreeMap<String, T> {
-    let pairs = Signal::ALL.map(|signal| (name(signal).to_owned(), of(csig.rule(signal))));
+    let pairs = Signal::ALL.map(|signal| {
+        (
+            SignalName::from(signal).name().to_owned(),
+            of(csig.rule(signal)),
+        )
+    });
     pairs.into()
 }
 
@@ -42,7 +39,7 @@ impl State {
         let found = capacity.map(|capacity| available(capacity, self.used(number, csig, now)));
         #[expect(clippy::cast_precision_loss, reason = "a percentage to be read")]
         let percent = found.map(|(_, share)| share as f64 / 1e4);
-        let tags = Signed::ALL.map(|signed| {
+        let tags = Signed::CSIG.map(|signed| {
             let count = self.port_sum(number, |it| it.csig.signed[signed as usize].get());
             (signed.name().to_owned(), count)
         });
@@ -58,6 +55,27 @@ impl State {
             tags: tags.into(),
             bad: self.port_sum(number, |it| it.dropped(DropReason::BadCsig)),
         }
+    }
+
+    /// The ports that know telemetry.
+    pub(in crate::control) fn int_rows(&self) -> Vec<IntRow> {
+        let row = |(number, entry): (usize, &PortEntry)| {
+            let int = entry.int?;
+            let speed = entry.speed.or(entry.link);
+            let tags = Signed::INT.map(|signed| {
+                let count = self.port_sum(number, |it| it.int_signed[signed as usize].get());
+                (signed.name().to_owned(), count)
+            });
+            Some(IntRow {
+                port: entry.name.clone(),
+                speed: speed.map(Rate::bps),
+                mode: int.mode.name().to_owned(),
+                trusted: int.is_trusted,
+                tags: tags.into(),
+                bad: self.port_sum(number, |it| it.dropped(DropReason::BadInt)),
+            })
+        };
+        self.known_ports().filter_map(row).collect()
     }
 
     /// Bits a second that a port sends now: its worker measures them when it sends, this goes on

@@ -1,7 +1,9 @@
 //! What operators are shown: the rows of each topic.
 
+mod aiecn;
 mod bridge;
 mod csig;
+mod flows;
 mod punted;
 mod routes;
 mod traffic;

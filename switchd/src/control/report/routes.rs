@@ -73,6 +73,7 @@ impl State {
             Some(Group::Local) => ("local", Vec::new()),
             Some(Group::Broadcast) => ("broadcast", Vec::new()),
             Some(Group::Unreachable) => ("unreachable", Vec::new()),
+            Some(Group::NoRoute) => ("throw", Vec::new()),
             Some(Group::Prohibit) => ("prohibit", Vec::new()),
             Some(Group::Punt(_)) => ("punt", Vec::new()),
             Some(Group::Blackhole) | None => ("blackhole", Vec::new()),

@@ -362,6 +362,7 @@ mod tests {
             burst: 0,
             validation: SourceValidation::Off,
             csig: None,
+            int: None,
         };
         assert_eq!(capability(&entry, None).0, "unavailable");
         entry.link = Some(common::units::Rate::from_gbps(10));

@@ -46,6 +46,7 @@ impl Rig {
             flags: 0,
             sequence: 0,
             port: 0,
+            lifetime: None,
             body: Body::Link(action, link),
         };
         self.mirror.apply(message, false, &mut Vec::new());

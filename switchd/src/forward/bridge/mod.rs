@@ -19,8 +19,8 @@ use crate::id::PortId;
 use crate::packet::NO_PCP;
 use crate::tables::Tables;
 use crate::tables::bridge::{BridgePort, Bridging, Station};
-use common::wire::ethernet;
 use common::wire::vlan::{TAG_LEN, Tci, is_tag};
+use common::wire::{csig, ethernet};
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,14 @@ pub fn decide(
         leaves_untagged,
         pcp: header.tag.map_or(NO_PCP, |(_, control)| control.pcp()),
     };
-    fits(tables, &bridged, (len, header.tag.is_some()))?;
+    let counted = if header.tag.is_some() {
+        len - TAG_LEN
+    } else {
+        len
+    };
+    fits(tables, &bridged, counted, || {
+        path_tag_len(tables, ingress, frame)
+    })?;
     Ok(bridged)
 }
 
@@ -161,20 +168,29 @@ fn way_out<'a>(
     Ok(out)
 }
 
-/// Whether the egress port is up and takes a frame of this length. As in the kernel, which tells
-/// nobody of one that is too long, a tag more than the MTU and the link header is no harm, and the
-/// outermost one is not counted.
+/// Bytes of the tag in the frame that tells of its path.
+#[cold]
+fn path_tag_len(tables: &Tables, ingress: PortId, frame: &[u8]) -> usize {
+    let reading = tables.reading(ingress);
+    let tagged = reading.and_then(|reading| csig::walk(frame, reading.tpids).ok());
+    let kind = tagged.and_then(|tagged| tagged.signal);
+    kind.map_or(0, |(kind, _)| kind.len())
+}
+
+/// Whether the egress port is up and takes a frame of this length, of which `removable` bytes may
+/// be taken off there. As in the kernel, which tells nobody of one that is too long, a tag more
+/// than the MTU and the link header is no harm, and the outermost one is not counted.
 #[inline]
 fn fits(
     tables: &Tables,
     bridged: &Bridged,
-    (len, has_tag): (usize, bool),
+    counted: usize,
+    removable: impl Fn() -> usize,
 ) -> Result<(), DropReason> {
     let entry = tables.port(bridged.egress).filter(|entry| entry.up);
     let entry = entry.ok_or(DropReason::EgressDown)?;
     let most = usize::from(entry.mtu) + ethernet::HEADER_LEN + TAG_LEN;
-    let counted = if has_tag { len - TAG_LEN } else { len };
-    if counted > most {
+    if counted > most && counted - removable() > most {
         return Err(DropReason::FrameTooLong);
     }
     Ok(())

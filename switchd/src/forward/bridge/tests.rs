@@ -27,6 +27,7 @@ fn entry(number: u16) -> PortEntry {
         burst: 125_000,
         validation: SourceValidation::Off,
         csig: None,
+        int: None,
     }
 }
 

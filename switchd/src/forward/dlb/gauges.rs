@@ -187,6 +187,7 @@ mod tests {
             burst: 0,
             validation: SourceValidation::Off,
             csig: None,
+            int: None,
         };
         let policy = Arc::new(Policy::plain(1, 4096));
         let mut tables = Tables::new(vec![port], Hashing::default(), policy);

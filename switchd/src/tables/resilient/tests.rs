@@ -129,6 +129,24 @@ fn a_member_that_comes_waits_for_buckets_to_be_idle() {
     assert_eq!((group.waiting(), group.deadline()), (0, None));
 }
 
+/// SW-3: a bucket that has moved counts as idle until a packet comes to it, however busy it was
+/// before (`nh_res_bucket_set_idle`): a member that comes may have it at once.
+#[test]
+fn a_bucket_that_moved_is_idle() {
+    let mut group = group(terms(128, IDLE, UNBALANCED), &[1, 2]);
+    let before = holders(&group);
+    send(&group, 0..128, at(1));
+    group.set_members(&members(&[1]));
+    assert_eq!(count(&holders(&group), 1), 128);
+    group.set_members(&members(&[1, 3]));
+    let wanted: Vec<u32> = before
+        .iter()
+        .map(|it| if *it == 2 { 3 } else { 1 })
+        .collect();
+    assert_eq!(holders(&group), wanted);
+    assert_eq!((group.waiting(), group.deadline()), (0, None));
+}
+
 /// SW-3: with the kernel's own timers busy buckets stay for ever; with an idle timer of 0 none is
 /// busy.
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{EgressPort, PolicyAndLedger};
 use crate::drop::DropReason;
+use crate::id::PortId;
 use crate::limits::{CLASSES, IDLE_PACKET, IDLE_RATE};
 use crate::packet::{Edits, Packet, wire_len};
 use crate::tables::policy::{TrimAt, Wred};
@@ -181,13 +182,14 @@ impl EgressPort {
         self.shaper.allows()
     }
 
-    /// Accounts for a packet of `len` bytes that goes past the queue of its class.
+    /// Accounts for a packet of `len` bytes, of this flow and from this port, that goes past the
+    /// queue of its class.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
-    pub fn bypassed(&mut self, class: u8, len: usize) {
+    pub fn bypassed(&mut self, class: u8, len: usize, origin: (u32, PortId)) {
         let class = usize::from(class) % CLASSES;
         self.shaper.spend(wire_len(len as u64));
-        self.queues[class].bypassed(len as u64);
+        self.queues[class].bypassed(len, origin);
         self.changed |= 1 << class;
     }
 }

@@ -141,6 +141,7 @@ impl EgressPort {
             (rules.guaranteed, rules.limit) = (new.guaranteed, new.limit);
             (rules.wred, rules.trim) = (new.wred, new.trim);
             rules.shaper.adopt(new.shaper);
+            self.queues[class].configure_sketch(policy.sketched & 1 << class != 0);
             self.shaped |= u8::from(queue.shaper.is_some()) << class;
         }
         self.scheduler
@@ -195,17 +196,23 @@ impl EgressPort {
         self.queues[class].sent_packets()
     }
 
+    /// Bytes that wait in each queue.
+    #[inline]
+    pub fn waiting(&self) -> [u64; CLASSES] {
+        std::array::from_fn(|class| self.queues[class].bytes())
+    }
+
     /// Bytes that wait in all queues.
     pub fn bytes(&self) -> u64 {
         self.queues.iter().map(Queue::bytes).sum()
     }
 
     /// Brings the counters that control reads up to date. Once a turn, not once a packet.
-    pub fn show(&mut self, stats: &PortStats) {
+    pub fn show(&mut self, stats: &PortStats, now: Time) {
         let changed = std::mem::take(&mut self.changed);
         for (class, queue) in self.queues.iter_mut().enumerate() {
             if changed & 1 << class != 0 {
-                queue.show(&stats.queues[class]);
+                queue.show(&stats.queues[class], now);
             }
         }
     }

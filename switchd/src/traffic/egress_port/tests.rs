@@ -56,7 +56,7 @@ impl Bench {
             now: self.now,
         };
         let admitted = port.admit(packet, &mut self.store, buffer);
-        port.show(&self.stats.ports[0]);
+        port.show(&self.stats.ports[0], Time::ZERO);
         match admitted {
             Ok(()) => true,
             Err((packet, reason)) => {
@@ -76,7 +76,7 @@ impl Bench {
         port.dequeue(now, all, &mut self.store, &self.ledger, |packet| {
             out.push(packet)
         });
-        port.show(&self.stats.ports[0]);
+        port.show(&self.stats.ports[0], Time::ZERO);
         out.into_iter()
             .map(|packet| {
                 let seen = (packet.class, packet.frame.len());
@@ -247,7 +247,7 @@ fn a_port_that_goes_away_gives_its_packets_back() {
     }
     let mut out = Vec::new();
     port.clear(u8::MAX, &mut bench.store, &bench.ledger, &mut out);
-    port.show(&bench.stats.ports[0]);
+    port.show(&bench.stats.ports[0], Time::ZERO);
     assert_eq!(out.len(), 8);
     assert!(port.is_empty() && bench.store.is_empty());
     out.into_iter()

@@ -108,7 +108,9 @@ impl EgressPorts {
             packet.class = queue.class;
         }
         let port = &mut self.ports[place];
-        port.manager.bypassed(packet.class, packet.frame.len());
+        let origin = (packet.flow, packet.ingress);
+        port.manager
+            .bypassed(packet.class, packet.frame.len(), origin);
         port.room_bytes = port
             .room_bytes
             .saturating_sub(wire_len(packet.frame.len() as u64));

@@ -113,10 +113,10 @@ impl EgressPorts {
 
     /// The port at `place` has had its turn. Returns the queue of its device.
     #[inline]
-    pub fn served(&mut self, place: usize, stats: &WorkerStats) -> usize {
+    pub fn served(&mut self, place: usize, stats: &WorkerStats, now: Time) -> usize {
         let port = &mut self.ports[place];
         port.room = 0;
-        port.manager.show(&stats.ports[port.port.index()]);
+        port.manager.show(&stats.ports[port.port.index()], now);
         if port.is_empty() {
             self.occupied.clear(place);
         }

@@ -4,6 +4,7 @@ use super::trim;
 use crate::drop::DropReason;
 use crate::packet::{Edits, Packet, cells};
 use crate::tables::policy::Policy;
+use common::wire::int;
 
 /// What to do with a packet that was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +43,31 @@ pub fn on_refusal(packet: &Packet, reason: DropReason, policy: &Policy) -> OnRef
     }
 }
 
-/// Trims a packet, gives it the class of its new DSCP and reduces its charge. `None`, and nothing
-/// changed, if it is not to be trimmed: see [`trim`].
+/// Takes telemetry off a packet (SW-52): it would take half of the bytes that are left.
+fn take_telemetry_off(packet: &mut Packet) {
+    #[expect(clippy::cast_possible_truncation, reason = "64 bytes")]
+    const LEN: u16 = int::LEN as u16;
+    // Between the tag and the IP header is the EtherType.
+    let Some(at) = packet.network.checked_sub(LEN + 2) else {
+        return;
+    };
+    packet
+        .frame
+        .bytes_mut()
+        .copy_within(..usize::from(at), int::LEN);
+    packet.frame.shrink_front(LEN);
+    packet.network -= LEN;
+    packet.edits = packet.edits.without_tag();
+}
+
+/// Trims a packet, gives it the class of its new DSCP and reduces its charge. `None`, and no more
+/// changed than that its telemetry is gone, if it is not to be trimmed: see [`trim`].
 pub fn trim_packet(packet: &mut Packet, policy: &Policy) -> Option<Cut> {
     let short = |len: usize| u16::try_from(len).unwrap_or(u16::MAX);
     let from = short(packet.frame.len());
+    if packet.edits.contain(Edits::TELEMETRY) {
+        take_telemetry_off(packet);
+    }
     let trimmed = trim(&mut packet.frame, packet.network, &policy.trim)?;
     let cells = u16::try_from(cells(trimmed.len)).unwrap_or(u16::MAX);
     let freed = packet.cells.saturating_sub(cells);

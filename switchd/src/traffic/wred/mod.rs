@@ -120,10 +120,11 @@ impl Average {
         self.bytes()
     }
 
-    /// Goes towards an empty queue, as if so many packets had found it.
+    /// Goes towards an empty queue, as if so many packets had found it: to within one part in 4,096
+    /// of the average.
     pub fn rest(&mut self, packets: u64, exponent: u8) {
         /// One, in fixed point.
-        const UNIT: u128 = 1 << 62;
+        const UNIT: u64 = 1 << 31;
         let exponent = exponent.min(EXPONENT_MAX);
         let (mut left, mut power, mut factor) = (packets, UNIT - (UNIT >> exponent), UNIT);
         while left > 0 && factor > 0 {
@@ -133,8 +134,14 @@ impl Average {
             power = power * power / UNIT;
             left >>= 1;
         }
-        let rested = u128::from(self.0.unsigned_abs()) * factor / UNIT;
+        let rested = u128::from(self.0.unsigned_abs()) * u128::from(factor) / u128::from(UNIT);
         self.0 = i64::try_from(rested).expect("no more than before");
+    }
+
+    /// Whether it is below half a byte, as after a long rest.
+    #[inline]
+    pub fn is_zero(&self) -> bool {
+        self.0 >> (FRACTION - 1) == 0
     }
 
     /// The average in bytes, rounded to the nearest.

@@ -60,7 +60,16 @@ pub(super) fn packet() -> Vec<u8> {
 }
 
 fn packet_of(priority: u8) -> Vec<u8> {
-    let mut frame = Udp::to("10.1.0.9").frame();
+    packet_from(0, "10.1.0.9", priority)
+}
+
+/// A packet of a priority that arrives at a port.
+pub(super) fn packet_from(from: usize, destination: &str, priority: u8) -> Vec<u8> {
+    let udp = Udp {
+        from,
+        ..Udp::to(destination)
+    };
+    let mut frame = udp.frame();
     assert!(crate::egress::remark::set_dscp(
         &mut frame,
         14,

@@ -4,14 +4,15 @@
 use super::bridge::station;
 use super::*;
 use crate::config::Csig;
-use crate::config::csig::{Port, SignalName};
+use crate::config::csig::Port;
 use crate::egress::remark::set_dscp;
 use crate::stats::Signed;
 use crate::tables::csig::{Estimator, Mode};
 use crate::tables::interfaces::{Interface, Interfaces, LinkHeader, PortInterfaces, tag_key};
 use crate::tables::policy::TrimAt;
 use crate::tables::sources::PortRules;
-use common::wire::csig::{Form, Signal, Tag, Tpids, walk};
+use common::csig::SignalName;
+use common::wire::csig::{Form, Kind, Signal, Tag, Tpids, walk};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -52,9 +53,12 @@ fn tagged(frame: &[u8], form: Form, tag: Tag) -> Vec<u8> {
 
 /// The tag of a frame, and the frame without.
 fn untagged(frame: &[u8]) -> (Option<(Form, Tag)>, Vec<u8>) {
-    let found = walk(frame, Tpids::default()).expect("whole tags").csig;
+    let found = walk(frame, Tpids::default()).expect("whole tags").signal;
     let mut bytes = frame.to_vec();
-    let tag = found.map(|(form, at)| {
+    let tag = found.map(|(kind, at)| {
+        let Kind::Csig(form) = kind else {
+            panic!("{kind:?}");
+        };
         let tag = Tag::read(form, &frame[at..]).expect("whole");
         bytes.drain(at..at + form.len());
         (form, tag)
@@ -242,7 +246,7 @@ fn bad_tags_are_lost_and_counted() {
 
 /// A switch of four ports: routes to one next hop and to several, a VLAN on port 3 with a network
 /// of its own behind it.
-fn crossroads(is_bridged: bool) -> Switch {
+pub(super) fn crossroads(is_bridged: bool) -> Switch {
     let mut switch = Switch::new(4, 2);
     let prefix = "10.9.0.0/16".parse().expect("a prefix");
     switch.fib.insert(prefix, GroupId(4)).expect("room");
@@ -288,7 +292,7 @@ fn crossroads(is_bridged: bool) -> Switch {
 }
 
 /// Some packet that a switch at the crossroads may get at port 0.
-fn any_packet(random: &mut Pcg64Mcg, is_bridged: bool) -> Vec<u8> {
+pub(super) fn any_packet(random: &mut Pcg64Mcg, is_bridged: bool) -> Vec<u8> {
     let destinations = [
         "10.1.0.9",
         "10.9.1.2",

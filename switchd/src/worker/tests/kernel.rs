@@ -200,6 +200,31 @@ fn reverse_paths_are_checked() {
     }
 }
 
+/// SW-1: a port without IPv6 loses all packets of it, without an answer, and none of IPv4.
+#[test]
+fn a_port_without_ipv6_takes_none() {
+    let mut switch = Switch::new(3, 1);
+    let rules = PortRules {
+        takes_v6: false,
+        ..PortRules::default()
+    };
+    switch.tables(|tables| {
+        let sources = Sources::new(std::iter::empty(), vec![rules], false);
+        tables.sources = Arc::new(sources);
+    });
+    for dst in ["10.2.0.9", "fd00:2::9", "fd99::9"] {
+        switch.offer(0, &Udp::to(dst).frame());
+    }
+    let other = Udp {
+        from: 1,
+        ..Udp::to("fd00:2::9")
+    };
+    switch.offer(1, &other.frame());
+    let left = switch.run();
+    assert_eq!([0, 1, 2].map(|port| left[port].len()), [0, 0, 2]);
+    assert_eq!(switch.dropped(DropReason::Ipv6Disabled), 2);
+}
+
 /// SW-1, RFC 2827: a port that validates sources loses packets from others, of IPv4 and IPv6,
 /// without an answer to anybody; other ports lose none.
 #[test]
@@ -334,4 +359,61 @@ fn sources_with_newer_routes_are_not_refused() {
     switch.turn();
     assert_eq!(refused(&switch), Some(DropReason::ReversePath));
     switch.outside.give(frame);
+}
+
+/// SW-1: as the kernel does, a router forwards the packet and not what follows it in its frame,
+/// and takes a tag off that was there for its priority only. What was too long for the egress link
+/// with it is not too long without.
+#[test]
+fn padding_and_priority_tags_stay_behind() {
+    for dst in ["10.1.0.9", "fd00:1::9"] {
+        for payload in [0, 4, 100, 1400] {
+            let udp = Udp {
+                payload,
+                ..Udp::to(dst)
+            };
+            let expected = {
+                let mut switch = Switch::new(2, 1);
+                switch.offer(0, &udp.frame());
+                switch.run().swap_remove(1).remove(0)
+            };
+            for padding in [1, 30, 120] {
+                for tag in [None, Some([0x81, 0x00, 0xa0, 0]), Some([0x88, 0xa8, 0, 0])] {
+                    let mut frame = udp.frame();
+                    frame.resize(frame.len() + padding, 0xdd);
+                    if let Some(tag) = tag {
+                        frame.splice(12..12, tag);
+                    }
+                    let mut switch = Switch::new(2, 1);
+                    switch.offer(0, &frame);
+                    let left = switch.run();
+                    assert_eq!(
+                        left[1],
+                        std::slice::from_ref(&expected),
+                        "{dst} {padding} {tag:x?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// SW-1: as in Linux, the TTL counts for what would be forwarded only: without a route the sender
+/// is told of that.
+#[test]
+fn the_route_is_looked_at_before_the_ttl() {
+    for (dst, reason) in [
+        ("10.200.0.9", DropReason::NoRoute),
+        ("fd99::1", DropReason::NoRoute),
+        ("10.1.0.9", DropReason::TtlExpired),
+    ] {
+        let mut switch = Switch::new(2, 1);
+        let last = Udp {
+            ttl: 1,
+            ..Udp::to(dst)
+        };
+        switch.offer(0, &last.frame());
+        assert_eq!(switch.run()[0].len(), 1, "{dst}");
+        assert_eq!(switch.dropped(reason), 1, "{dst}");
+    }
 }

@@ -4,6 +4,7 @@ mod bridge;
 mod bypass;
 mod control;
 mod csig;
+mod int;
 mod jumbo;
 mod kernel;
 mod operation;
@@ -77,6 +78,7 @@ fn port_entry(port: usize) -> PortEntry {
         burst: 125_000,
         validation: SourceValidation::Off,
         csig: None,
+        int: None,
     }
 }
 

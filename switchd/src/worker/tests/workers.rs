@@ -95,9 +95,19 @@ fn a_worker_that_stands_still_does_not_stop_others() {
     }
     assert!(switch.dropped(DropReason::RingFull) > 0);
     // Its peer is obeyed at once, though nothing for the other worker has room.
+    let arrive = |switch: &mut Switch| {
+        switch.offer(2, &super::control::packet_from(2, "10.0.0.9", 3));
+        (0..3).for_each(|_| turn(switch));
+        let frames = std::iter::from_fn(|| switch.wires[0].pick_up());
+        let is_ip = |frame: &Frame| frame.pieces().flatten().skip(12).take(2).eq(&[8, 0]);
+        frames.filter(is_ip).count()
+    };
+    assert_eq!(arrive(&mut switch), 1);
     switch.pfc(0, 0xffff);
-    turn(&mut switch);
+    assert_eq!(arrive(&mut switch), 0);
     assert_eq!(switch.stats[0].ports[0].control_received.get(), 1);
+    switch.pfc(0, 0);
+    assert_eq!(arrive(&mut switch), 2);
 }
 
 /// SW-12: lossless packets for a worker that is late stay where they were received, and none is

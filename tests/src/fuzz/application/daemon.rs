@@ -155,7 +155,7 @@ impl Daemon {
                     Some(question) = questions.next() => {
                         let peer = question.destination;
                         let reached = if peer == IpAddr::from(PEER) {
-                            commands.tell(Command::SetRoutes(peer, vec![(PortId::FIRST, route)]));
+                            commands.tell(Command::SetRoutes(peer.into(), vec![(PortId::FIRST, route)]));
                             Ok(())
                         } else {
                             Err("no route".to_owned())

@@ -1,9 +1,9 @@
-//! Tables of congestion signals.
+//! Tables of congestion signals and telemetry.
 
 use super::grid::{Rows, or_dash, yes_no};
 use common::units::Rate;
 use std::collections::BTreeMap;
-use switchd::control::api::CsigRow;
+use switchd::control::api::{CsigRow, IntRow};
 
 const COLUMNS: &[&str] = &[
     "port",
@@ -60,4 +60,40 @@ pub(super) fn ports(rows: &[CsigRow]) -> Rows {
         ]
     };
     (COLUMNS, rows.iter().map(row).collect())
+}
+
+const INT_COLUMNS: &[&str] = &[
+    "port",
+    ">speed",
+    "mode",
+    "trusted",
+    ">updated",
+    ">kept",
+    ">full",
+    ">stripped",
+    ">untrusted",
+    ">too long",
+    ">bad",
+];
+
+/// Ports that know telemetry.
+pub(super) fn telemetry(rows: &[IntRow]) -> Rows {
+    let row = |row: &IntRow| {
+        let rate = |bits: u64| Rate::from_mbps(bits / 1_000_000).to_string();
+        let tags = |outcome: &str| row.tags.get(outcome).copied().unwrap_or(0).to_string();
+        vec![
+            row.port.clone(),
+            or_dash(row.speed.map(rate).as_ref()),
+            row.mode.clone(),
+            yes_no(row.trusted),
+            tags("updated"),
+            tags("kept"),
+            tags("full"),
+            tags("stripped"),
+            tags("untrusted"),
+            tags("too-long"),
+            row.bad.to_string(),
+        ]
+    };
+    (INT_COLUMNS, rows.iter().map(row).collect())
 }

@@ -1,8 +1,11 @@
 //! Answers as text: a table for each topic, or JSON.
 
+mod aiecn;
 mod bridge;
 mod csig;
+mod flows;
 mod grid;
+mod schedulers;
 mod traffic;
 
 use grid::{Rows, draw, or_dash, yes_no};
@@ -38,6 +41,10 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Config(config) => serde_json::to_string_pretty(config),
         Answer::Bridge(rows) => serde_json::to_string_pretty(rows),
         Answer::Csig(rows) => serde_json::to_string_pretty(rows),
+        Answer::Int(rows) => serde_json::to_string_pretty(rows),
+        Answer::Schedulers(rows) => serde_json::to_string_pretty(rows),
+        Answer::Flows(rows) => serde_json::to_string_pretty(rows),
+        Answer::Aiecn(report) => serde_json::to_string_pretty(report),
         Answer::Fdb(rows) => serde_json::to_string_pretty(rows),
         Answer::Trace(traced) => serde_json::to_string_pretty(traced),
         Answer::Done => serde_json::to_string_pretty(&serde_json::json!({ "done": true })),
@@ -54,6 +61,7 @@ pub(crate) fn text(answer: &Answer, all: bool) -> String {
         Answer::Done => "done\n".to_owned(),
         Answer::Config(config) => format!("{}\n{}", config.toml, comments(&config.derived)),
         Answer::Trace(traced) => traced_text(traced),
+        Answer::Aiecn(report) => format!("{}\n{}", aiecn::head(report), table(answer, all)),
         Answer::Buffer(buffer) => traffic::buffer(buffer),
         Answer::Pfc(pfc) => traffic::pfc(pfc, all),
         Answer::Headroom(rows) if rows.is_empty() => {
@@ -186,6 +194,10 @@ fn table(answer: &Answer, all: bool) -> String {
         Answer::Elephants(rows) => (ELEPHANT_COLUMNS, rows.iter().map(elephant_row).collect()),
         Answer::Bridge(rows) => bridge::ports(rows),
         Answer::Csig(rows) => csig::ports(rows),
+        Answer::Int(rows) => csig::telemetry(rows),
+        Answer::Schedulers(rows) => schedulers::links(rows),
+        Answer::Flows(rows) => flows::flows(rows),
+        Answer::Aiecn(report) => aiecn::queues(report),
         Answer::Fdb(rows) => bridge::stations(rows),
         Answer::Status(_)
         | Answer::Done

@@ -28,6 +28,19 @@ fn on(index: u32, lower: u32, id: u16, mac: [u8; 6]) -> Body {
     Body::Link(Action::Set, link)
 }
 
+/// The same interface with an `egress-qos-map`.
+fn with_priorities(body: Body) -> Body {
+    let Body::Link(action, link) = body else {
+        panic!("a link")
+    };
+    let maps_priorities = true;
+    let link = Link {
+        maps_priorities,
+        ..link
+    };
+    Body::Link(action, link)
+}
+
 fn bridge_vlans(vlans: &[(u16, bool)]) -> Body {
     let vlan = |&(id, is_access): &(u16, bool)| PortVlan {
         first: id,
@@ -220,6 +233,7 @@ fn interfaces_that_only_the_kernel_can_serve_are_left_to_it() {
             ifindex: SVI,
             forwards: Some(true),
             rp_filter: Some(rp_filter),
+            ..common::netlink::SettingsChange::default()
         };
         Body::Settings(Action::Set, change)
     };
@@ -240,6 +254,11 @@ fn interfaces_that_only_the_kernel_can_serve_are_left_to_it() {
             bridge_vlans(&[(5, false)]),
         ),
         ("strict sources", settings(1), settings(0)),
+        (
+            "tags with a priority",
+            with_priorities(on(SVI, BRIDGE, 5, BRIDGE_MAC)),
+            on(SVI, BRIDGE, 5, BRIDGE_MAC),
+        ),
         (
             "tags mean nothing to the bridge",
             bridge(false),

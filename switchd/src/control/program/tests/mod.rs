@@ -10,8 +10,10 @@ use common::netlink::{
 use proptest::prelude::*;
 
 mod bridges;
+mod idle_links;
 mod interfaces;
 mod punted;
+mod replaced;
 mod resilient;
 mod rules;
 
@@ -46,6 +48,7 @@ fn port(name: &str, ifindex: u32) -> PortEntry {
         burst: 125_000,
         validation: SourceValidation::Off,
         csig: None,
+        int: None,
     }
 }
 
@@ -70,7 +73,7 @@ fn hop(ifindex: u32, gateway: &str, weight: u32) -> Hop {
         ifindex,
         gateway: (gateway != "link").then(|| gateway.parse().unwrap()),
         weight,
-        encapsulated: false,
+        ..Hop::default()
     }
 }
 
@@ -158,6 +161,7 @@ impl Rig {
                 flags: REPLACE,
                 sequence: 0,
                 port: 0,
+                lifetime: None,
                 body,
             };
             self.mirror.apply(message, false, &mut changes);
@@ -375,6 +379,7 @@ fn kinds_of_routes_have_their_groups() {
     let kinds = [
         (RouteKind::Blackhole, Group::Blackhole),
         (RouteKind::Unreachable, Group::Unreachable),
+        (RouteKind::Throw, Group::NoRoute),
         (RouteKind::Prohibit, Group::Prohibit),
         (RouteKind::Local, Group::Local),
         (RouteKind::Broadcast, Group::Broadcast),
@@ -646,84 +651,4 @@ fn groups_are_chosen_by_prefix_and_by_object() {
     assert_eq!(modes(&rig), [Mode::Flowlet, Mode::Packet]);
     rig.feed(vec![removed(route("10.8.0.0/16", 0, &hops))]);
     assert_eq!(modes(&rig), [Mode::Off, Mode::Packet]);
-}
-
-/// By bucket: the gateway that its flows go to.
-fn gateways(rig: &Rig, prefix: &str) -> Vec<IpAddr> {
-    let Some(Group::Balance(buckets)) = rig.group(prefix) else {
-        panic!("no buckets");
-    };
-    let hops = buckets.table().iter();
-    hops.map(|id| rig.tables.next_hops[id.index()].address)
-        .collect()
-}
-
-/// SW-3: a route that is replaced without one of its hops, by a list of hops or by another next hop
-/// object, moves the flows of that hop and no others; they return with it. Its flowlets stay known.
-#[test]
-fn a_replaced_route_keeps_the_flows_of_the_hops_that_stay() {
-    let mut rig = Rig::new();
-    let all = ["10.1.0.1", "10.1.0.2", "10.2.0.1", "10.2.0.2"];
-    let hops: Vec<Hop> = all
-        .map(|it| hop(u32::from(it.as_bytes()[3] - b'0'), it, 1))
-        .into();
-    rig.feed(
-        hops.iter()
-            .zip(all)
-            .map(|(hop, address)| neighbour(hop.ifindex, address, NeighbourState::Reachable))
-            .collect(),
-    );
-    let object = |id: u32, hops: &[Hop]| {
-        let members = (100..).zip(hops).map(|(id, hop)| NextHop {
-            id,
-            kind: NextHopKind::Single(*hop),
-        });
-        let group = NextHop {
-            id,
-            kind: NextHopKind::Group((100..).zip(hops).map(|(id, _)| (id, 1)).collect()),
-        };
-        members
-            .chain([group])
-            .map(|it| Body::NextHop(Action::Set, it))
-            .collect::<Vec<_>>()
-    };
-    rig.feed(object(10, &hops));
-    rig.feed(object(11, &hops[..3]));
-    let by_object = |prefix: &str, id: u32| {
-        Body::Route(
-            Action::Set,
-            key(prefix, 0),
-            route_of(RouteKind::Unicast, &[], Some(id)),
-        )
-    };
-    // Another route keeps the old group in use.
-    for prefixes in [&["10.9.0.0/16"][..], &["10.9.0.0/16", "10.8.0.0/16"]] {
-        for prefix in prefixes {
-            rig.feed(vec![route(prefix, 0, &hops)]);
-        }
-        let before = gateways(&rig, "10.9.0.0/16");
-        let lineage = |rig: &Rig| match rig.group("10.9.0.0/16") {
-            Some(Group::Balance(buckets)) => buckets.lineage(),
-            other => panic!("{other:?}"),
-        };
-        let born = lineage(&rig);
-        for change in [
-            route("10.9.0.0/16", 0, &hops[..3]),
-            by_object("10.9.0.0/16", 11),
-        ] {
-            rig.feed(vec![change]);
-            let after = gateways(&rig, "10.9.0.0/16");
-            let moved = before.iter().zip(&after).filter(|(old, new)| old != new);
-            let lost: IpAddr = all[3].parse().unwrap();
-            assert!(moved.clone().count() > 0);
-            assert!(
-                moved.clone().all(|(old, _)| *old == lost),
-                "{}",
-                moved.count()
-            );
-            assert_eq!(lineage(&rig), born);
-        }
-        rig.feed(vec![by_object("10.9.0.0/16", 10)]);
-        assert_eq!(gateways(&rig, "10.9.0.0/16"), before, "they return");
-    }
 }

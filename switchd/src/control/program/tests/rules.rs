@@ -153,6 +153,7 @@ fn settings_are_rules_for_sources() {
             ifindex,
             forwards,
             rp_filter,
+            ..SettingsChange::default()
         };
         Body::Settings(Action::Set, change)
     };

@@ -505,6 +505,39 @@ fn groups_do_not_mix() {
     assert_eq!(table.stats().births.get(), 50);
 }
 
+/// SW-3, SW-4: a flow whose route is replaced is sent to another group of the same lineage. It
+/// stays known there: it goes on to its member, inside a flowlet and at the next one, though others
+/// are better for one that begins. The flows of another lineage are others.
+#[test]
+fn flows_stay_known_in_another_group_of_their_lineage() {
+    let mut bench = Bench::new(Mode::Flowlet, &equal(&[1, 2, 3, 4]));
+    bench.bands.extend([(3, WORST), (4, WORST)]);
+    let before: Vec<u32> = (0..200).map(|number| bench.of(number)).collect();
+    assert_eq!(bench.stats(), [200, 0, 200, 0, 0, 0, 0]);
+    bench
+        .bands
+        .extend([(3, IDLE), (4, IDLE), (1, WORST), (2, WORST)]);
+    bench.change(&equal(&[1, 2, 3]));
+    let of = |group, lineage, number| Flow {
+        group: GroupId(group),
+        lineage,
+        ..flow(number)
+    };
+    for (number, before) in (0..).zip(&before) {
+        assert_eq!(bench.packet(of(8, GROUP.0, number)), Some(*before));
+    }
+    assert_eq!(bench.stats(), [200, 0, 200, 0, 0, 0, 0]);
+    bench.bands.clear();
+    bench.change(&equal(&[1, 2, 3, 4]));
+    bench.gap();
+    for (number, before) in (0..).zip(&before) {
+        assert_eq!(bench.packet(of(9, GROUP.0, number)), Some(*before));
+    }
+    assert_eq!(bench.stats(), [400, 0, 200, 0, 0, 0, 0]);
+    bench.packet(of(GROUP.0, 8, 0));
+    assert_eq!(bench.table.stats().births.get(), 201);
+}
+
 /// SW-4: who finds its set full goes by its bucket, and still does when a way becomes free in the
 /// middle of its flowlet; its next flowlet is placed by quality.
 #[test]

@@ -11,6 +11,10 @@
 //! nothing at [`FLOWS_MAX`] packets to [`RANGE`] at [`FLOWS_MIN`]. Below one packet the window is a
 //! pace: a packet each `window`-th part of a round trip. Windows are in packets.
 
+mod csig;
+
+pub(crate) use csig::SwiftCsig;
+
 use super::pipe::{Pipe, nanos, span};
 use crate::verbs::{Feedback, PacketFate};
 use common::time::{Span, Time};
@@ -71,14 +75,7 @@ impl Swift {
     /// The speed that packets leave at is known; zero: not.
     pub(crate) fn set_speed(&mut self, speed: Rate) {
         if self.pipe.set_speed(speed) {
-            self.begin();
-        }
-    }
-
-    /// Begins with a delay-bandwidth product, as soon as that is known.
-    fn begin(&mut self) {
-        if let Some(product) = self.pipe.product() {
-            self.window = self.window.min(product).clamp(1.0, self.limit);
+            self.window = self.pipe.opening(self.window, self.limit);
         }
     }
 
@@ -93,7 +90,7 @@ impl Swift {
     /// The outcome of a packet is known.
     pub(crate) fn on_feedback(&mut self, feedback: &Feedback, now: Time) {
         if self.pipe.learn(feedback) {
-            self.begin();
+            self.window = self.pipe.opening(self.window, self.limit);
         }
         let Some(base) = self.pipe.base() else {
             return;

@@ -1,3 +1,5 @@
+mod aiecn;
+
 use super::*;
 use crate::config::{PortFacts, Source};
 use crate::control::active_config::ActiveConfig;
@@ -20,6 +22,7 @@ use common::units::Rate;
 use common::xdp::netdev::Device;
 use crossbeam_channel::Receiver;
 use std::path::Path;
+use std::sync::Arc;
 
 const SPEED: Rate = Rate::from_gbps(10);
 
@@ -85,6 +88,7 @@ impl Bench {
             burst: 10_000,
             validation: SourceValidation::Off,
             csig: None,
+            int: None,
         });
         let compiled = config.qos.compile(&facts).unwrap();
         let settings = Settings {

@@ -1,9 +1,9 @@
 //! Resilient hashing: a fixed number of buckets, each assigned to a member of the group.
 //!
 //! A flow's hash names a bucket, the bucket names the next hop. When a member dies only its buckets
-//! are given to others; when it returns it gets the same buckets back, so flows that had moved
-//! return and no other flow notices. Each member holds its share of the buckets by weight, to
-//! within one bucket.
+//! are given to others; when it returns the others give up what they have beyond their share, first
+//! what was its own, so flows that had moved return and no other flow notices. Each member holds
+//! its share of the buckets by weight, to within one bucket.
 //!
 //! A set of buckets is immutable, as everything in the tables: a change of members makes a new set
 //! from the old one.
@@ -82,6 +82,25 @@ impl Buckets {
         self.lineage
     }
 
+    /// Whether flows that went by `before` and go by these keep their next hops, unless those left
+    /// or others have to have their share: they are of one lineage, and no member has lost buckets
+    /// and gained others.
+    pub fn continues(&self, before: &Self) -> bool {
+        if self.lineage != before.lineage {
+            return false;
+        }
+        let (mut losers, mut gainers) = (Vec::new(), Vec::new());
+        let pairs = before.holder.iter().zip(&*self.holder);
+        for (old, new) in pairs.filter(|(old, new)| old != new) {
+            for (keys, key) in [(&mut losers, old), (&mut gainers, new)] {
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        !losers.iter().any(|key| gainers.contains(key))
+    }
+
     /// The next hop of a flow, or `None` when no member is alive.
     #[inline]
     pub fn pick(&self, hash: u32) -> Option<NextHopId> {
@@ -129,11 +148,25 @@ impl Buckets {
             };
         }
         let mut assignment = Assignment::new(members);
-        // Those whose home a bucket is come first: this is how a member that returns gets its own.
-        for keys in [&self.home, &self.holder] {
-            for (bucket, key) in keys.iter().enumerate() {
-                assignment.keep(bucket, *key);
+        // A member keeps what it holds while it has room, so that nothing moves in vain. What it
+        // has to give up goes home first: this is how a member that returns gets its own.
+        let pairs = self.holder.iter().zip(&*self.home);
+        let hold: Vec<Hold> = pairs
+            .map(|(holder, home)| match holder == home {
+                true => Hold::AtHome,
+                false if !assignment.place.contains_key(home) => Hold::Bereft,
+                false => Hold::Abroad,
+            })
+            .collect();
+        for now in [Hold::AtHome, Hold::Bereft, Hold::Abroad] {
+            for (bucket, key) in self.holder.iter().enumerate() {
+                if hold[bucket] == now {
+                    assignment.keep(bucket, *key);
+                }
             }
+        }
+        for (bucket, key) in self.home.iter().enumerate() {
+            assignment.keep(bucket, *key);
         }
         assignment.fill();
         let holder: Arc<[u64]> = assignment
@@ -178,6 +211,17 @@ fn live(members: &[Member]) -> Arc<[Live]> {
     }
     let live = |(next_hop, weight)| Live { next_hop, weight };
     weights.into_iter().map(live).collect()
+}
+
+/// How a member holds a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It is the bucket's home.
+    AtHome,
+    /// The bucket's home is dead.
+    Bereft,
+    /// The bucket's home is alive.
+    Abroad,
 }
 
 /// The bucket is free.
@@ -252,110 +296,4 @@ fn shares(members: &[Member]) -> Vec<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn members(keys: &[u64]) -> Vec<Member> {
-        let member = |&key: &u64| Member {
-            next_hop: NextHopId(u32::try_from(key).expect("small")),
-            key,
-            weight: 1,
-        };
-        keys.iter().map(member).collect()
-    }
-
-    fn moved(before: &Buckets, after: &Buckets) -> Vec<(NextHopId, NextHopId)> {
-        let pairs = before.table().iter().zip(after.table());
-        pairs
-            .filter(|(old, new)| old != new)
-            .map(|(old, new)| (*old, *new))
-            .collect()
-    }
-
-    /// SW-3: when a member dies only its flows move, and its return restores every one of them.
-    #[test]
-    fn only_the_flows_of_a_dead_member_move() {
-        let whole = Buckets::new(&members(&[1, 2, 3, 4]));
-        let without = whole.changed(&members(&[1, 2, 4]));
-        let moves = moved(&whole, &without);
-        assert_eq!(moves.len(), BUCKETS / 4);
-        assert!(moves.iter().all(|(old, _)| *old == NextHopId(3)));
-        assert_eq!(
-            without.changed(&members(&[1, 2, 3, 4])).table(),
-            whole.table()
-        );
-        // Also when another dies meanwhile, and when nobody is left for a while.
-        let one = without.changed(&members(&[1, 4])).changed(&[]);
-        assert_eq!(one.pick(7), None);
-        assert_eq!(one.changed(&members(&[1, 2, 3, 4])).table(), whole.table());
-    }
-
-    /// SW-3: a member that joins takes its share from the others, no more.
-    #[test]
-    fn a_new_member_takes_its_share() {
-        let before = Buckets::new(&members(&[1, 2, 3]));
-        let after = before.changed(&members(&[1, 2, 3, 9]));
-        let moves = moved(&before, &after);
-        assert_eq!(moves.len(), BUCKETS / 4);
-        assert!(moves.iter().all(|(_, new)| *new == NextHopId(9)));
-    }
-
-    /// SW-3: weights.
-    #[test]
-    fn shares_follow_weights() {
-        let mut pair = members(&[1, 2]);
-        pair[1].weight = 3;
-        let buckets = Buckets::new(&pair);
-        let first = buckets.table().iter().filter(|id| id.0 == 1).count();
-        assert!(first.abs_diff(BUCKETS / 4) <= 1, "{first}");
-        pair[0].weight = 0;
-        pair[1].weight = u16::MAX;
-        assert!(Buckets::new(&pair).table().contains(&NextHopId(1)));
-    }
-
-    /// SW-4: those who choose by quality see each next hop that is alive once, with all its weight,
-    /// in an order that does not depend on that of the members.
-    #[test]
-    fn members_are_the_next_hops_that_are_alive() {
-        let mut given = members(&[9, 2, 5]);
-        given.push(Member {
-            next_hop: NextHopId(2),
-            key: 77,
-            weight: 4,
-        });
-        given[2].weight = 0;
-        let buckets = Buckets::new(&given);
-        let seen = |buckets: &Buckets| -> Vec<(u32, u32)> {
-            let live = buckets.members().iter();
-            live.map(|live| (live.next_hop.0, live.weight)).collect()
-        };
-        assert_eq!(seen(&buckets), [(2, 5), (5, 1), (9, 1)]);
-        given.reverse();
-        assert_eq!(seen(&buckets.changed(&given)), [(2, 5), (5, 1), (9, 1)]);
-        let without = buckets.changed(&members(&[5, 9]));
-        assert_eq!(seen(&without), [(5, 1), (9, 1)]);
-        assert!(without.contains(NextHopId(5)) && !without.contains(NextHopId(2)));
-        assert_eq!(without.changed(&[]).members(), []);
-    }
-
-    proptest! {
-        #[test]
-        fn any_history_keeps_the_shares(
-            history in prop::collection::vec(prop::collection::btree_map(0_u64..40, 0_u16..9, 0..20), 1..12)
-        ) {
-            let mut buckets = Buckets::new(&[]);
-            for alive in history {
-                let now: Vec<Member> = alive.iter().map(|(&key, &weight)| Member {
-                    next_hop: NextHopId(u32::try_from(key).expect("small")), key, weight,
-                }).collect();
-                buckets = buckets.changed(&now);
-                prop_assert_eq!(buckets.table().len(), if now.is_empty() { 0 } else { BUCKETS });
-                for (member, share) in now.iter().zip(shares(&now)) {
-                    let held = buckets.table().iter().filter(|id| **id == member.next_hop).count();
-                    prop_assert_eq!(held, share);
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
-//! Incast: seven hosts send to one at once, in a lossless class. The demo samples the queue in
-//! front of the receiver, its marks and the pauses, and draws them.
+//! Incast: seven hosts send to one at once, in a lossless class; first without congestion control,
+//! when pauses alone hold the senders, then with it, when marks slow them down. The demo samples
+//! the queue in front of the receiver, its marks and the pauses, and draws them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use console::style;
 use lab::load::{self, Wait};
 use lab::observe::{Counts, drops, gain, rows};
 use lab::settings::Lossless;
-use lab::topology::Qos;
+use lab::topology::{Congestion, Qos};
 use lab::traffic::Receiver;
 use lab::{Lab, LabError, Options, node_dir};
 use rand_core::{Rng, SeedableRng};
@@ -51,28 +52,62 @@ const STRAGGLERS: [&str; 2] = ["queue_pair_state", "queue_pair_ended"];
 const COLUMNS: usize = 60;
 const LINES: usize = 2;
 
-/// Runs the chapter; `false` when bytes differ, a switch has lost a packet, or another class was
-/// paused.
+/// Pauses with congestion control are this part of those without at most.
+const PART: f64 = 0.5;
+
+/// Runs the chapter; `false` when bytes differ, a switch has lost a packet, another class was
+/// paused, or congestion control spares no pauses.
 pub(super) fn run(stage: &Stage, folder: &Path) -> Result<bool, LabError> {
-    let options = Options {
+    let options = |congestion| Options {
         name: NAME.to_owned(),
         hosts: HOSTS,
         speed: SPEED,
         qos: Qos::Lossless,
+        congestion,
         ..Options::default()
     };
+    let off = options(Congestion::Off);
+    stage.bar.suspend(|| introduce(&off, Lossless::of(&off)));
+    let (lab, off) = round(stage, folder, off)?;
+    // The next one has its name, also if the last one is to stay.
+    lab.down()?;
+    stage.bar.suspend(|| {
+        say("The same with congestion control (DCTCP): marks slow the senders before they are paused");
+    });
+    let (_lab, on) = round(stage, folder, options(Congestion::Marks))?;
+    let spares = stage.bar.suspend(|| compare(&off, &on));
+    stage.bar.set_message("taking the fabric down");
+    Ok(off.fine && on.fine && spares)
+}
+
+/// What the comparison needs of a round.
+struct Round {
+    /// All that has to hold in it does.
+    fine: bool,
+    /// Pauses of the priority.
+    pauses: u64,
+    worst: Option<Wait>,
+}
+
+/// Lets all hosts send once, and shows it.
+fn round(stage: &Stage, folder: &Path, options: Options) -> Result<(Lab, Round), LabError> {
     let limits = Lossless::of(&options);
-    stage.bar.suspend(|| introduce(&options, limits));
+    let controlled = options.congestion != Congestion::Off;
     let lab = stage.lab(options)?;
     let seen = see(stage, &lab)?;
-    let drawn = draw(&lab, &seen, limits, folder);
-    stage.bar.suspend(|| {
+    let name = if controlled {
+        "incast-controlled.svg"
+    } else {
+        "incast.svg"
+    };
+    let drawn = draw(&lab, &seen, limits, &folder.join(name));
+    let fine = stage.bar.suspend(|| {
         say(&format!(
             "{LEAF}'s port to {TO}, queue {PRIORITY}, while they sent"
         ));
         terminal(&lab, &seen, limits);
         match &drawn {
-            Ok(file) => println!("  drawn: {}", file.display()),
+            Ok(()) => println!("  drawn: {}", folder.join(name).display()),
             Err(error) => eprintln!("fabric: no picture: {error}"),
         }
         say("The copies");
@@ -80,10 +115,33 @@ pub(super) fn run(stage: &Stage, folder: &Path) -> Result<bool, LabError> {
         say("Who was paused: frames that stop a peer (xoff), by the switch that sent them");
         pauses(&seen);
         say("What has to hold");
+        verdict(&seen)
     });
-    let fine = stage.bar.suspend(|| verdict(&seen));
-    stage.bar.set_message("taking the fabric down");
-    Ok(fine && drawn.is_ok())
+    let round = Round {
+        fine: fine && drawn.is_ok(),
+        pauses: own(&seen.series.all_pauses()),
+        worst: seen.worst,
+    };
+    Ok((lab, round))
+}
+
+/// Says what congestion control spares.
+#[expect(clippy::cast_precision_loss, reason = "a few thousand pauses")]
+fn compare(off: &Round, on: &Round) -> bool {
+    say("Pauses without and with congestion control");
+    let text = format!(
+        "{} pauses without, {} with; at most {PART} of them",
+        grouped(off.pauses),
+        grouped(on.pauses)
+    );
+    let fine = on.pauses as f64 <= off.pauses as f64 * PART;
+    let mut rounds = [&off.worst, &on.worst].into_iter().flatten();
+    let starved = rounds.find(|wait| wait.is_starved());
+    match starved {
+        Some(wait) if !fine => not_judged(&text, wait),
+        _ => holds(fine, &text),
+    }
+    fine || starved.is_some()
 }
 
 fn introduce(options: &Options, limits: Lossless) {
@@ -293,7 +351,11 @@ fn terminal(lab: &Lab, seen: &Seen, limits: Lossless) {
         grouped(seen.queue.marked_packets),
         grouped(seen.queue.sent_packets),
     );
-    println!("  hostd does not slow down for marks yet: it is the pauses that hold the senders.");
+    if lab.options().congestion == Congestion::Off {
+        println!(
+            "  hostd does not slow down for marks here: it is the pauses that hold the senders."
+        );
+    }
 }
 
 fn scaled(points: Points, factor: f64) -> Points {
@@ -305,9 +367,9 @@ fn scaled(points: Points, factor: f64) -> Points {
 
 /// Three panels: the queue, its marks, the pauses.
 #[expect(clippy::cast_precision_loss, reason = "a picture")]
-fn draw(lab: &Lab, seen: &Seen, limits: Lossless, folder: &Path) -> Result<PathBuf, LabError> {
-    let path = |path: &Path| LabError::io(path.display().to_string());
-    fs::create_dir_all(folder).map_err(path(folder))?;
+fn draw(lab: &Lab, seen: &Seen, limits: Lossless, file: &Path) -> Result<(), LabError> {
+    let folder = file.parent().unwrap_or(file);
+    fs::create_dir_all(folder).map_err(LabError::io(folder.display().to_string()))?;
     let line = |name: &str, points: Points| (name.to_owned(), points);
     let level = |name: &str, bytes: u64| (format!("{name}, {}", kb(bytes)), bytes as f64 / 1e3);
     let [marked, plain] = seen.series.marked();
@@ -348,12 +410,10 @@ fn draw(lab: &Lab, seen: &Seen, limits: Lossless, folder: &Path) -> Result<PathB
             },
         ],
     };
-    let file = folder.join("incast.svg");
-    picture.draw(&file).map_err(|error| LabError::Answer {
+    picture.draw(file).map_err(|error| LabError::Answer {
         what: "picture".to_owned(),
         reason: error.to_string(),
-    })?;
-    Ok(file)
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "display values")]
@@ -428,6 +488,11 @@ fn pauses(seen: &Seen) {
             kb(group.headroom_limit.bytes)
         );
     }
+}
+
+/// Pauses of the lossless priority.
+fn own(pauses: &Pauses) -> u64 {
+    pauses.values().sum::<u64>() - stray(pauses)
 }
 
 /// Pauses of other priorities than the lossless one.
@@ -505,78 +570,4 @@ fn verdict(seen: &Seen) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn counts(rows: &[(&str, &str, u64)]) -> Counts {
-        let row = |(node, reason, packets): &(&str, &str, u64)| {
-            (((*node).to_owned(), (*reason).to_owned()), *packets)
-        };
-        rows.iter().map(row).collect()
-    }
-
-    #[test]
-    fn losses_of_switches_are_not_those_of_hosts() {
-        let lost = counts(&[
-            ("h2", "queue_pair_ended", 3),
-            ("h3", "queue_pair_ended", 0),
-            ("leaf1", "headroom_full", 1),
-            ("spine1", "no_route", 0),
-        ]);
-        let (switches, hosts) = parted(&lost);
-        assert_eq!(switches, counts(&[("leaf1", "headroom_full", 1)]));
-        assert_eq!(hosts, counts(&[("h2", "queue_pair_ended", 3)]));
-    }
-
-    fn seen(copies: Vec<Copied>, lost: Counts, waited: u64) -> Seen {
-        Seen {
-            copies,
-            series: Series::default(),
-            queue: QueueRow::default(),
-            headroom: None,
-            lost,
-            worst: Some(Wait {
-                name: "leaf1".to_owned(),
-                waited: Duration::from_millis(waited),
-                within: Duration::from_millis(100),
-            }),
-        }
-    }
-
-    fn copied(same: bool, failure: Option<&str>) -> Copied {
-        Copied {
-            host: "h2".to_owned(),
-            time: Duration::from_secs(1),
-            digest: "0".repeat(64),
-            same,
-            failure: failure.map(str::to_owned),
-            paused: Duration::ZERO,
-        }
-    }
-
-    #[test]
-    fn losses_fail_unless_the_machine_is_slow() {
-        let lost = || counts(&[("leaf1", "headroom_full", 1)]);
-        assert!(verdict(&seen(vec![copied(true, None)], Counts::new(), 0)));
-        assert!(!verdict(&seen(vec![copied(true, None)], lost(), 10)));
-        assert!(verdict(&seen(vec![copied(true, None)], lost(), 90)));
-        let failed = || vec![copied(false, Some("broke off"))];
-        assert!(!verdict(&seen(failed(), Counts::new(), 10)));
-        assert!(verdict(&seen(failed(), Counts::new(), 90)));
-    }
-
-    #[test]
-    fn no_machine_excuses_other_bytes() {
-        let other = vec![copied(false, None)];
-        assert!(!verdict(&seen(other, Counts::new(), 90)));
-    }
-
-    #[test]
-    fn only_the_lossless_priority_may_be_paused() {
-        let way = ("leaf1".to_owned(), "h2".to_owned());
-        let mut pauses = Pauses::from([((way.clone(), PRIORITY), 40)]);
-        assert_eq!(stray(&pauses), 0);
-        pauses.insert((way, 5), 2);
-        assert_eq!(stray(&pauses), 2);
-    }
-}
+mod tests;

@@ -1,0 +1,77 @@
+//! `fabric twin train`: makes the table of scenarios of AI ECN, and judges it.
+
+use crate::progress::spinner;
+use clap::Args;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use twin::training::{judge, report, train, trained, untrained};
+
+#[derive(Debug, Args)]
+pub(crate) struct Train {
+    /// Write the table here, as `qos.aiecn.model` of switchd takes it; etc/aiecn.toml is the one
+    /// that ships
+    #[arg(value_name = "FILE")]
+    model: PathBuf,
+    /// Write the report here, too, as Markdown
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Seed of all trials
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Judge the table that FILE has already, and make none
+    #[arg(long)]
+    judge: bool,
+}
+
+/// In front of the table.
+fn head(seed: u64) -> String {
+    let by = if seed == 1 {
+        "fabric twin train etc/aiecn.toml".to_owned()
+    } else {
+        format!("fabric twin train --seed {seed}")
+    };
+    format!(
+        "Known scenarios of AI ECN (docs/aiecn.md), made by\n`{by}`.\n\n\
+         A scenario is known if its features are within `radius` of a row. Thresholds are in bandwidth-delay products: the\n\
+         speed of the port times qos.base_rtt_microseconds."
+    )
+}
+
+impl Train {
+    pub(crate) fn run(self) -> Result<(), String> {
+        let file = |error: std::io::Error| format!("{}: {error}", self.model.display());
+        let start = Instant::now();
+        let bar = spinner();
+        let text = if self.judge {
+            let text = std::fs::read_to_string(&self.model).map_err(file)?;
+            let model = switchd::insight::ecn::Model::parse(&text, &self.model);
+            let model = model.map_err(|error| error.to_string())?;
+            let judged = judge(&untrained(), &Arc::new(model), self.seed, &|done, all| {
+                bar.set_message(format!("judging: {done} of {all} trials"));
+            })?;
+            report(None, &judged)
+        } else {
+            let trained = train(&trained(), self.seed, &|done, all| {
+                bar.set_message(format!("training: {done} of {all} trials"));
+            })?;
+            std::fs::write(&self.model, trained.model.to_toml(&head(self.seed))).map_err(file)?;
+            let model = Arc::new(trained.model.clone());
+            let judged = judge(&untrained(), &model, self.seed, &|done, all| {
+                bar.set_message(format!("judging: {done} of {all} trials"));
+            })?;
+            report(Some(&trained), &judged)
+        };
+        bar.finish_and_clear();
+        if let Some(path) = &self.report {
+            let refused = |error| format!("{}: {error}", path.display());
+            std::fs::write(path, &text).map_err(refused)?;
+        }
+        common::sys::end_quietly_on_broken_pipe();
+        println!(
+            "{text}\n{:.0} s of real time",
+            start.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,285 @@
+//! Swift with congestion signals (CC-2; draft-ravi-ippm-csig-01, use cases): the worst device of
+//! the path instead of the round trip over all of them.
+//!
+//! ```text
+//!   begins    with START packets; the first share that comes back sets the window to what is free
+//!   below     RTT below its target: one packet more in a round trip, and λ · window · free share
+//!   above     max(PD) above what the target leaves for queues: less by β (PD − target) / PD,
+//!             at most by half, once a round trip
+//! ```
+//!
+//! What flows of others use is not free, nor is what this one uses, so the free share is at most
+//! one less the own part of the line, whatever a device says.
+//!
+//! A signal counts for some round trips ([`told::age`]). Without the one the decrease goes by the
+//! round trip, without the other there is only the packet more: plain [`Swift`], which also begins
+//! with a delay-bandwidth product.
+
+use super::super::told::{self, Told};
+use super::{BETA, DECREASE_MAX, INCREASE, LEAST, Swift};
+use crate::congestion::pipe::nanos;
+use crate::stats::PathSignal;
+use crate::verbs::{Feedback, PacketFate};
+use common::time::{Span, Time};
+use common::units::Rate;
+use common::wire::csig::Signal;
+
+/// Packets of the first round trip, as of TCP (RFC 6928).
+const START: f64 = 10.0;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct SwiftCsig {
+    swift: Swift,
+    /// The part of a window that a wholly free path adds in a round trip.
+    lambda: f64,
+    told: Told,
+    /// Packets of the first round trip whose outcome is not known; zero: it is over.
+    first: f64,
+    /// Signals decided the last time.
+    guided: bool,
+}
+
+impl SwiftCsig {
+    /// As [`Swift::new`]; `lambda`: the part of a window that a wholly free path adds in a round
+    /// trip.
+    pub(crate) fn new(window: u32, mtu: u16, base: Span, lambda: f64) -> Self {
+        let mut swift = Swift::new(window, mtu, base);
+        swift.window = START.min(swift.limit);
+        Self {
+            first: swift.window,
+            swift,
+            lambda,
+            told: Told::default(),
+            guided: false,
+        }
+    }
+
+    /// Packets that may be in flight, with the fraction.
+    pub(crate) fn exact(&self) -> f64 {
+        self.swift.exact()
+    }
+
+    /// The time from one packet to the next, if the window is less than a packet.
+    pub(crate) fn interval(&self) -> Option<Span> {
+        self.swift.interval()
+    }
+
+    /// Whether signals decided the last time.
+    pub(crate) fn is_guided(&self) -> bool {
+        self.guided
+    }
+
+    /// The speed that packets leave at is known; zero: not.
+    pub(crate) fn set_speed(&mut self, speed: Rate) {
+        self.swift.pipe.set_speed(speed);
+    }
+
+    /// How old a signal may be.
+    fn age(&self) -> Span {
+        told::age(self.swift.round_trip, self.swift.window)
+    }
+
+    /// A signal came back.
+    pub(crate) fn signalled(&mut self, read: &PathSignal, now: Time) {
+        self.told.take(read, self.swift.pipe.speed());
+        self.begin(now);
+        let (Some(base), Signal::Delay) = (self.swift.pipe.base(), read.signal) else {
+            return;
+        };
+        let Some(delay) = self.told.delay(self.age(), now) else {
+            return;
+        };
+        let target = self.swift.target(base) - base;
+        if delay > target {
+            self.swift.decrease(BETA * (delay - target) / delay, now);
+            self.swift.window = self.swift.window.max(LEAST);
+        }
+    }
+
+    /// Ends the first round trip when it is known how much of the path is free, or that nobody says
+    /// so.
+    fn begin(&mut self, now: Time) {
+        let (Some(product), true) = (self.swift.pipe.product(), self.first > 0.0) else {
+            return;
+        };
+        let free = self.told.free(Span::from_secs(1), now);
+        let nobody = (self.first <= 1.0).then_some(1.0);
+        if let Some(free) = free.or(nobody) {
+            self.first = 0.0;
+            let window = (free * product).max(self.swift.window);
+            self.swift.window = window.min(self.swift.limit);
+        }
+    }
+
+    /// The outcome of a packet is known.
+    pub(crate) fn on_feedback(&mut self, feedback: &Feedback, now: Time) {
+        self.swift.pipe.learn(feedback);
+        let Some(base) = self.swift.pipe.base() else {
+            return;
+        };
+        self.begin(now);
+        self.first = (self.first - 1.0).max(0.0);
+        match (feedback.fate, feedback.delay.map(nanos)) {
+            (PacketFate::Delivered { .. }, Some(delay)) => self.delivered(base, delay, now),
+            (PacketFate::Trimmed | PacketFate::Lost, _) => {
+                self.first = 0.0;
+                self.swift.decrease(DECREASE_MAX, now);
+            }
+            (PacketFate::Delivered { .. } | PacketFate::NotReady, _) => {}
+        }
+        self.swift.window = self.swift.window.clamp(LEAST, self.swift.limit);
+    }
+
+    fn delivered(&mut self, base: f64, delay: f64, now: Time) {
+        let swift = &mut self.swift;
+        swift.round_trip = delay.max(1.0);
+        let age = self.age();
+        let free = self.told.free(age, now);
+        let hop = self.told.delay(age, now);
+        self.guided = free.or(hop).is_some();
+        let swift = &mut self.swift;
+        let target = swift.target(base);
+        if delay < target {
+            let left = 1.0 - swift.pipe.part(swift.window, swift.round_trip);
+            let free = free.unwrap_or(0.0).min(left.max(0.0));
+            swift.window += INCREASE / swift.window.max(1.0) + self.lambda * free;
+        } else if hop.is_none() {
+            self.told.doubt();
+            swift.decrease(BETA * (delay - target) / delay, now);
+        }
+    }
+
+    /// A time-out expired: one packet asks whether the network is back.
+    pub(crate) fn timed_out(&mut self) {
+        self.first = 0.0;
+        self.swift.timed_out();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::tests::{
+        BASE, Event, MTU, apart, came, feedback, signal, signalled_trace,
+    };
+
+    fn swift() -> SwiftCsig {
+        let mut swift = SwiftCsig::new(224, MTU, BASE, 1.0);
+        swift.set_speed(Rate::from_gbps(100));
+        swift
+    }
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(1_000_000_000 + micros * 1_000)
+    }
+
+    fn near(value: f64, expected: f64) -> bool {
+        (value - expected).abs() < 0.01 * expected
+    }
+
+    /// One that is past its first round trip, with so many packets.
+    fn running(window: f64) -> SwiftCsig {
+        let mut swift = swift();
+        (swift.swift.window, swift.first) = (window, 0.0);
+        swift
+    }
+
+    /// CC-2: the first share that comes back sets the window to what is free of the line. If none
+    /// comes in the first round trip it is a delay-bandwidth product, as of plain Swift.
+    #[test]
+    fn the_first_answer_opens_the_window() {
+        for (share, expected) in [(1_000_000, 42.7), (500_000, 21.4), (50_000, START)] {
+            let mut swift = swift();
+            assert!(near(swift.exact(), START));
+            swift.signalled(&signal(Signal::AvailableShare, share, at(0)), at(0));
+            assert!(near(swift.exact(), expected), "{}", swift.exact());
+        }
+        let mut swift = swift();
+        for n in 1..=10 {
+            assert!(swift.exact() < START + 1.0, "{n}");
+            swift.on_feedback(&feedback(came(false), BASE), at(n));
+        }
+        assert!(near(swift.exact(), 42.7), "{}", swift.exact());
+        assert!(!swift.is_guided());
+    }
+
+    /// CC-2: a round trip adds one packet and λ times the free part of the window, and no more than
+    /// the own line has left; an old share adds nothing.
+    #[test]
+    fn the_increase_follows_the_free_share() {
+        let grown = |swift: &mut SwiftCsig, from: u64| {
+            for n in 0..10 {
+                swift.on_feedback(&feedback(came(false), BASE), at(from + n));
+            }
+            swift.exact()
+        };
+        let mut quarter = running(10.0);
+        quarter.signalled(&signal(Signal::AvailableShare, 250_000, at(0)), at(0));
+        assert!(near(grown(&mut quarter, 0), 13.4));
+        assert!(quarter.is_guided());
+        let mut most = running(32.0);
+        most.signalled(&signal(Signal::AvailableShare, 1_000_000, at(0)), at(0));
+        // A quarter of the line is left, and less with each packet.
+        assert!((33.5..34.6).contains(&grown(&mut most, 0)));
+        let mut old = running(10.0);
+        old.signalled(&signal(Signal::AvailableShare, 250_000, at(0)), at(0));
+        assert!(near(grown(&mut old, 113), 10.96));
+        assert!(!old.is_guided());
+    }
+
+    /// CC-2: the greatest delay of a hop decides on the decrease, once a round trip; the round trip
+    /// over all hops does, where nobody tells of hops.
+    #[test]
+    fn the_decrease_follows_the_worst_hop() {
+        let slow = BASE + Span::from_micros(21);
+        let target = |swift: &SwiftCsig| swift.swift.target(nanos(BASE)) - nanos(BASE);
+        let mut hop = running(100.0);
+        let part = 0.8 * (7_000.0 - target(&hop)) / 7_000.0;
+        hop.signalled(&signal(Signal::Delay, 7_000, at(0)), at(0));
+        assert!(near(hop.exact(), 100.0 * (1.0 - part)), "{}", hop.exact());
+        let before = hop.exact();
+        hop.signalled(&signal(Signal::Delay, 20_000, at(1)), at(1));
+        assert!(near(hop.exact(), before), "once a round trip");
+        // Queues of the way back, or several small ones.
+        let mut back = running(100.0);
+        back.signalled(&signal(Signal::Delay, 1_000, at(0)), at(0));
+        for n in 0..100 {
+            back.on_feedback(&feedback(came(false), slow), at(n));
+        }
+        assert!(near(back.exact(), 100.0) && back.is_guided());
+        let mut plain = running(100.0);
+        plain.on_feedback(&feedback(came(false), slow), at(0));
+        assert!(plain.exact() < 90.0 && !plain.is_guided());
+    }
+
+    /// CC-2: a loss or a trim halves it, once a round trip; a time-out leaves one packet.
+    #[test]
+    fn losses_halve_it_once() {
+        let mut swift = running(40.0);
+        for fate in [PacketFate::Lost, PacketFate::Trimmed, PacketFate::Lost] {
+            swift.on_feedback(&feedback(fate, BASE), at(0));
+        }
+        assert!(near(swift.exact(), 20.0));
+        swift.timed_out();
+        assert!(near(swift.exact(), 1.0));
+        assert_eq!(swift.interval(), None);
+    }
+
+    /// CC-2: an independent model agrees within 1 % over 10,000 events.
+    #[test]
+    fn an_independent_model_agrees() {
+        for seed in [1, 2, 3] {
+            let mut swift = swift();
+            let trace = signalled_trace(seed, |event, now| {
+                match event {
+                    Event::Outcome(feedback) => swift.on_feedback(feedback, now),
+                    Event::Signal(read) => swift.signalled(read, now),
+                }
+                swift.exact()
+            });
+            let apart = apart("swift_csig.py", &trace);
+            assert!(apart < 0.01, "seed {seed}: {apart} apart");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Who spreads packets over paths: this host, or the switches behind its interfaces (MG-9).
+
+use super::interfaces::{Interface, Interfaces};
+use common::schedulers::{LocalPort, SharedSchedulers, run};
+use common::wire::Mac;
+
+/// Columns of the table: key in the JSON, and heading.
+pub(super) const COLUMNS: &[(&str, &str)] = &[
+    ("port", "interface"),
+    ("own", "spreads"),
+    ("peer", "peer"),
+    ("role", "is a"),
+    ("theirs", "spreads"),
+    ("by_packet", "packets by"),
+];
+
+/// Tells peers how packets are spread here, and hears how they do.
+pub async fn announce(shared: SharedSchedulers, interfaces: Interfaces) {
+    let local = |interface: &Interface| LocalPort {
+        name: interface.name.clone(),
+        ifindex: interface.ifindex,
+        mac: Mac(interface.mac),
+    };
+    let ports = || interfaces.iter().map(local).collect();
+    if let Err(error) = run(shared, ports).await {
+        tracing::error!("nothing is announced: {error}");
+    }
+}

@@ -1,0 +1,90 @@
+//! Thresholds that follow the traffic, between counters and reloads.
+
+use super::*;
+
+/// A full line whose packets are marked, for one interval of 10 ms.
+fn congest(bench: &mut Bench, interval: u64) {
+    let queue = &bench.state.workers[0].stats.ports[0].queues[3];
+    queue.sent_packets.add(8000);
+    queue.sent_bytes.add(8000 * 1540);
+    queue.marked_packets.add(4000);
+    queue.byte_time.add(40_000 * 10_000_000);
+    queue.flows.answered.set(queue.flows.asked.get());
+    queue.flows.sources.set(2);
+    let now = Time::from_nanos(interval * 10_000_000);
+    bench.state.follow_traffic(now);
+}
+
+/// SW-24, MG-1: thresholds follow the traffic, through reloads of something else, until the mode
+/// says otherwise; each change is an event, a row and a count. A broken model is refused with line
+/// and key, and the old one stays.
+#[test]
+fn thresholds_follow_the_traffic() {
+    let row = "[1.0, 1.0, 1.0, 0.5, 2.0, 2.0, 1.0]";
+    let model = format!(
+        "format = 1\nradius = 0.0\n[[scenario]]\nname = \"none\"\nkmin_bdp = 0.25\nkmax_bdp = 1.0\n\
+         pmax_percent = 100.0\nseen = [{row}]\n"
+    );
+    let mut bench = Bench::new(LOSSLESS);
+    let path = bench.folder.path().join("model.toml");
+    std::fs::write(&path, &model).unwrap();
+    let text = |mode: &str, weight: u8| {
+        let queue = LOSSLESS.replace("weight = 50", &format!("weight = {weight}"));
+        let wred = "[qos.queue.wred]\nmin_bytes = 15000\nmax_bytes = 60000\n";
+        format!("{queue}{wred}[qos.aiecn]\nmode = \"{mode}\"\nmodel = {path:?}\n")
+    };
+    let kmax = |bench: &Bench| {
+        let policy = bench.state.policy();
+        let wred = policy.ports[0].queues[3].wred.unwrap();
+        wred.profile.curve.certain()
+    };
+    bench.write(&text("ai", 50)).state.policy();
+    bench.state.reload().unwrap();
+    (0..10).for_each(|interval| congest(&mut bench, interval));
+    let lower = kmax(&bench);
+    assert!(lower < 60_000, "{lower}");
+    let event = bench.last_event();
+    assert_eq!((event.kind, event.queue), (EventKind::Thresholds, Some(3)));
+    assert!(event.text.contains("unknown"), "{}", event.text);
+    let report = bench.state.aiecn_report(Time::from_nanos(1));
+    let row = &report.queues[0];
+    assert_eq!((report.mode.as_str(), report.scenarios), ("ai", 1));
+    assert_eq!(u64::from(row.in_force.max_bytes), lower);
+    assert_eq!(row.configured.max_bytes, 60_000);
+    assert_eq!(row.last.as_ref().unwrap().after, row.in_force);
+    let labels = "{port=\"p1\",queue=\"3\"}";
+    let changes = bench.metric(&format!("switchd_aiecn_changes_total{labels}"));
+    assert_eq!(changes, row.changes.to_string());
+    let metric = format!("switchd_aiecn_max_bytes{labels}");
+    assert_eq!(bench.metric(&metric), lower.to_string());
+
+    bench.write(&text("ai", 60));
+    bench.state.reload().unwrap();
+    assert_eq!(kmax(&bench), lower, "another key changed");
+    std::fs::write(&path, model.replace("radius = 0.0", "radius = -2.0")).unwrap();
+    let reason = bench.state.reload().unwrap_err();
+    assert!(reason.contains("model.toml:2"), "{reason}");
+    assert!(reason.contains("radius: -2"), "{reason}");
+    assert_eq!(bench.state.aiecn.controller.model().radius.to_bits(), 0);
+    std::fs::write(&path, model.replace("radius = 0.0", "radius = 0.25")).unwrap();
+    let changes = bench.state.reload().unwrap();
+    assert_eq!(
+        (changes[0].key.as_str(), kmax(&bench)),
+        ("qos.aiecn.model", lower)
+    );
+
+    bench.write(&text("frozen", 60));
+    bench.state.reload().unwrap();
+    (10..30).for_each(|interval| congest(&mut bench, interval));
+    assert_eq!(kmax(&bench), lower);
+    bench.write(&text("static", 60));
+    bench.state.reload().unwrap();
+    assert_eq!(kmax(&bench), 60_000);
+    let is_told = |event: &Event| event.text.contains("as configured");
+    assert!(bench.state.events.iter().any(is_told));
+    bench.write(&text("off", 60));
+    bench.state.reload().unwrap();
+    congest(&mut bench, 31);
+    let answer = bench.show(Topic::Aiecn);
+    assert!(matches!(answer, Answer::Aiecn(report) if report.queues.is_empty()));
+}

@@ -1,0 +1,509 @@
+//! One queue: when it looks, moves, searches, rests, and gives up.
+//!
+//! ```text
+//!              near a row of the model      there
+//!    Watching ◀────────────────────▶ Moving ──────▶ Settled ──┐ other traffic
+//!      ▲  │ near none                           ▲     │       │
+//!      │  └──────────────────▶ Searching ───────┘     │       │
+//!      │                                              │       │
+//!      └──────────────────────────────────────────────┴───────┘
+//!      ▲
+//!      └── the hold is over ── Fallback ◀── a pause or a loss, from everywhere
+//! ```
+
+use super::features::{Features, Mean};
+use super::model::{Model, Scenario};
+use super::search::{FULL, NO_MARKS, Next, Search, TRIES, WORTH};
+use super::thresholds::{Bounds, LADDER, Thresholds};
+use super::{Mode, Settings};
+use common::time::{Span, Time};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Kmax changes by this factor at most at once.
+const STEP: u32 = 4;
+
+/// Traffic that is so far from what it was is another one.
+const AWAY: f64 = 0.4;
+
+/// Traffic that is so far from what it was has changed in a step: that is acted on at once.
+const LEAP: f64 = 0.8;
+
+/// Changes within [`MINUTE`] at most, unless the traffic changes in steps. When fewer than
+/// [`TRIES`] are left, nothing begins that may need so many.
+const CHANGES: usize = 12;
+const MINUTE: Span = Span::from_secs(60);
+
+/// Times that the model is asked about the same traffic at most.
+const CORRECTIONS: usize = 3;
+
+/// If the model has other thresholds so often in a row, the traffic has changed slowly.
+const DOUBTS: u32 = 5;
+
+/// Why thresholds changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The traffic is like this scenario of the model.
+    Known(String),
+    /// The traffic is like none: these are tried.
+    Tried,
+    /// The traffic is like none: these were the best.
+    Found,
+    /// The buffer leaves no room for those before.
+    Bounded,
+    /// A peer had to be paused: the configured ones are back.
+    Paused,
+    /// A packet was lost: the configured ones are back.
+    Lost,
+    /// An operator wants the configured ones.
+    Configured,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(name) => write!(f, "known: {name}"),
+            Self::Tried => f.write_str("unknown: tried"),
+            Self::Found => f.write_str("unknown: found"),
+            Self::Bounded => f.write_str("no room in the buffer"),
+            Self::Paused => f.write_str("pauses were sent"),
+            Self::Lost => f.write_str("packets were lost"),
+            Self::Configured => f.write_str("as configured"),
+        }
+    }
+}
+
+/// A change of the thresholds of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When.
+    pub at: Time,
+    /// What they were.
+    pub before: Thresholds,
+    /// What they are.
+    pub after: Thresholds,
+    /// Why.
+    pub why: Why,
+}
+
+/// What an interval was like for a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interval {
+    /// Its end.
+    pub(super) now: Time,
+    /// Its features; `None`: nothing happened.
+    pub(super) features: Option<Features>,
+    /// Peers that feed the queue were paused.
+    pub(super) paused: bool,
+    /// Packets for it were lost.
+    pub(super) lost: bool,
+    /// What thresholds have to keep to.
+    pub(super) bounds: Bounds,
+    /// Bytes of a bandwidth-delay product.
+    pub(super) unit: u64,
+}
+
+/// What a tuner does.
+#[derive(Clone, Debug)]
+enum Stage {
+    Watching,
+    Moving {
+        to: Thresholds,
+        why: Why,
+    },
+    Searching(Search),
+    Settled {
+        anchor: Option<Features>,
+        /// In a row, how often the traffic was another one,
+        away: u32,
+        /// and how often the model had other thresholds for it.
+        doubts: u32,
+    },
+    Fallback {
+        left: u32,
+    },
+}
+
+/// What was done about the traffic since it is what it is.
+#[derive(Clone, Debug, Default)]
+struct Course {
+    /// Thresholds that were given up because the line was less used with them, and those that the
+    /// model gave.
+    given: Vec<Thresholds>,
+    /// The most that the line was used, and Kmax then.
+    most: Option<(u32, f64)>,
+}
+
+/// The thresholds of one queue, as they follow its traffic.
+#[derive(Clone, Debug)]
+pub struct Tuner {
+    configured: Thresholds,
+    in_force: Thresholds,
+    stage: Stage,
+    course: Course,
+    mean: Mean,
+    /// Intervals whose features are of two thresholds.
+    mixed: u32,
+    /// The last changes.
+    recent: VecDeque<Time>,
+    last: Option<Change>,
+    features: Option<Features>,
+    changes: u64,
+    fallbacks: u64,
+}
+
+impl Tuner {
+    /// Of a queue with these thresholds in the configuration.
+    pub(super) fn new(configured: Thresholds) -> Self {
+        Self {
+            configured,
+            in_force: configured,
+            stage: Stage::Watching,
+            course: Course::default(),
+            mean: Mean::default(),
+            mixed: 1,
+            recent: VecDeque::with_capacity(CHANGES),
+            last: None,
+            features: None,
+            changes: 0,
+            fallbacks: 0,
+        }
+    }
+
+    /// The thresholds in the configuration.
+    pub const fn configured(&self) -> Thresholds {
+        self.configured
+    }
+
+    /// The thresholds in force.
+    pub const fn in_force(&self) -> Thresholds {
+        self.in_force
+    }
+
+    /// What the last interval was like.
+    pub const fn features(&self) -> Option<&Features> {
+        self.features.as_ref()
+    }
+
+    /// The last change.
+    pub const fn last(&self) -> Option<&Change> {
+        self.last.as_ref()
+    }
+
+    /// Changes so far, and how many of them were because of pauses or losses.
+    pub const fn counts(&self) -> (u64, u64) {
+        (self.changes, self.fallbacks)
+    }
+
+    /// The word for what it does.
+    pub const fn stage(&self) -> &'static str {
+        match self.stage {
+            Stage::Watching => "watching",
+            Stage::Moving { .. } => "moving",
+            Stage::Searching(_) => "searching",
+            Stage::Settled { .. } => "settled",
+            Stage::Fallback { .. } => "fallback",
+        }
+    }
+
+    /// The configured thresholds are back, because an operator says so.
+    pub(super) fn restore(&mut self, now: Time) -> Option<Change> {
+        self.course = Course::default();
+        self.enter(Stage::Watching);
+        self.set(self.configured, Why::Configured, now)
+    }
+
+    /// Takes an interval. Returns the change that follows from it.
+    pub(super) fn take(
+        &mut self,
+        interval: &Interval,
+        settings: &Settings,
+        model: &Model,
+    ) -> Option<Change> {
+        self.features = interval.features;
+        if !matches!(settings.mode, Mode::Ai | Mode::Frozen) {
+            return None;
+        }
+        if interval.lost || interval.paused {
+            let why = if interval.lost {
+                Why::Lost
+            } else {
+                Why::Paused
+            };
+            return self.fall_back(why, settings, interval.now);
+        }
+        if self.in_force != self.configured && !interval.bounds.hold(self.in_force) {
+            return self.make_room(interval);
+        }
+        if self.mixed > 0 {
+            self.mixed -= 1;
+            return None;
+        }
+        if settings.mode == Mode::Frozen {
+            return None;
+        }
+        if let Stage::Fallback { left } = &mut self.stage {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.enter(Stage::Watching);
+            }
+            return None;
+        }
+        self.mean.add(interval.features.as_ref()?);
+        if self.mean.count() < settings.dwell {
+            return None;
+        }
+        let mean = std::mem::take(&mut self.mean).get();
+        self.decide(&mean, interval, model)
+    }
+
+    /// Decides by the mean of some intervals.
+    fn decide(&mut self, mean: &Features, interval: &Interval, model: &Model) -> Option<Change> {
+        match std::mem::replace(&mut self.stage, Stage::Watching) {
+            Stage::Watching => self.recognise(mean, interval, model),
+            Stage::Moving { to, why } => self.go(to, why, interval),
+            Stage::Searching(search) => self.search(search, mean, interval),
+            Stage::Settled {
+                anchor,
+                away,
+                doubts,
+            } => {
+                self.rest((anchor, away, doubts), mean, (interval, model));
+                None
+            }
+            Stage::Fallback { .. } => None,
+        }
+    }
+
+    /// Looks for the scenario in the model. Under the thresholds of a scenario the traffic may turn
+    /// out to be another one: then it is looked for again, a few times, and never to a Kmax that
+    /// was too short before.
+    fn recognise(&mut self, mean: &Features, interval: &Interval, model: &Model) -> Option<Change> {
+        if let Some(to) = self.repaired(mean) {
+            self.course.given.push(self.in_force);
+            let to = interval.bounds.nearest(to);
+            return self.go_if_any(to, Why::Found, interval);
+        }
+        let Some(scenario) = model.known(mean) else {
+            if !self.course.given.is_empty() {
+                self.settle();
+                return None;
+            }
+            let range = range(interval)?;
+            let search = Search::new(mean.in_force.clamp(range.0, range.1), range);
+            return self.search(search, mean, interval);
+        };
+        let to = self.proposed(scenario, mean, interval);
+        self.course.given.extend(to);
+        self.go_if_any(to, Why::Known(scenario.name.clone()), interval)
+    }
+
+    /// Twice the Kmax in force, if a larger one filled the line better.
+    fn repaired(&mut self, mean: &Features) -> Option<Thresholds> {
+        let kmax = self.in_force.kmax;
+        let (before, used) = *self.course.most.get_or_insert((kmax, mean.utilisation));
+        if mean.utilisation >= used {
+            self.course.most = Some((kmax, mean.utilisation));
+        }
+        let is_worse = mean.utilisation < used * (1.0 - WORTH) && mean.marked >= NO_MARKS;
+        let may = self.course.given.len() < CORRECTIONS && before > kmax;
+        (is_worse && may).then(|| self.in_force.at(kmax.saturating_mul(2).min(before)))
+    }
+
+    /// The thresholds of a scenario, if there is a reason to change to them.
+    fn proposed(
+        &self,
+        scenario: &Scenario,
+        mean: &Features,
+        interval: &Interval,
+    ) -> Option<Thresholds> {
+        let to = interval
+            .bounds
+            .nearest(scenario.thresholds(interval.unit))?;
+        let given = &self.course.given;
+        let was_left = to.kmax < self.in_force.kmax && given.iter().any(|it| it.is_like(to));
+        // A longer queue cannot fill a line that is full.
+        let is_vain = to.kmax > self.in_force.kmax && mean.utilisation >= FULL;
+        let is_new = !was_left && !is_vain && !self.in_force.is_like(to);
+        (is_new && given.len() < CORRECTIONS).then_some(to)
+    }
+
+    fn go_if_any(
+        &mut self,
+        to: Option<Thresholds>,
+        why: Why,
+        interval: &Interval,
+    ) -> Option<Change> {
+        if to.is_none() {
+            self.settle();
+        }
+        self.go(to?, why, interval)
+    }
+
+    /// Goes on with a search.
+    fn search(
+        &mut self,
+        mut search: Search,
+        mean: &Features,
+        interval: &Interval,
+    ) -> Option<Change> {
+        let next = search.next(mean.utilisation, mean.marked);
+        let (Next::Try(at) | Next::Done(at)) = next;
+        let Some(to) = interval.bounds.nearest(shape(at, interval.unit)) else {
+            self.settle();
+            return None;
+        };
+        match next {
+            Next::Try(_) => {
+                self.enter(Stage::Searching(search));
+                self.step(to, Why::Tried, interval)
+            }
+            Next::Done(_) => self.go(to, Why::Found, interval),
+        }
+    }
+
+    /// Goes towards thresholds.
+    fn go(&mut self, to: Thresholds, why: Why, interval: &Interval) -> Option<Change> {
+        if self.in_force.is_like(to) {
+            self.settle();
+            return None;
+        }
+        let change = self.step(to, why.clone(), interval);
+        if self.in_force != to {
+            self.enter(Stage::Moving { to, why });
+        } else if self.course.given.is_empty() {
+            self.settle();
+        } else {
+            self.enter(Stage::Watching);
+        }
+        change
+    }
+
+    /// Looks whether the traffic is still the same, and the model still of the same opinion.
+    fn rest(
+        &mut self,
+        (anchor, away, doubts): (Option<Features>, u32, u32),
+        mean: &Features,
+        (interval, model): (&Interval, &Model),
+    ) {
+        let far = anchor.map_or(0.0, |anchor| anchor.distance(mean));
+        let away = if far > AWAY { away + 1 } else { 0 };
+        let known = model.known(mean);
+        let other = known.and_then(|scenario| self.proposed(scenario, mean, interval));
+        let doubts = if other.is_some() { doubts + 1 } else { 0 };
+        self.stage = Stage::Settled {
+            anchor: anchor.or(Some(*mean)),
+            away,
+            doubts,
+        };
+        let is_new = far > LEAP || away >= 2 && self.may_begin(interval.now);
+        if is_new {
+            self.course = Course::default();
+        }
+        if is_new || doubts >= DOUBTS && self.may_begin(interval.now) {
+            self.enter(Stage::Watching);
+        }
+    }
+
+    /// Whether there are changes left for all that a search may need.
+    fn may_begin(&self, now: Time) -> bool {
+        let recent = self.recent.iter().filter(|at| now.since(**at) < MINUTE);
+        recent.count() + TRIES as usize <= CHANGES
+    }
+
+    fn settle(&mut self) {
+        self.enter(Stage::Settled {
+            anchor: None,
+            away: 0,
+            doubts: 0,
+        });
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        (self.stage, self.mean) = (stage, Mean::default());
+    }
+
+    fn fall_back(&mut self, why: Why, settings: &Settings, now: Time) -> Option<Change> {
+        self.course = Course::default();
+        self.enter(Stage::Fallback {
+            left: settings.hold,
+        });
+        let change = self.set(self.configured, why, now);
+        self.fallbacks += u64::from(change.is_some());
+        change
+    }
+
+    /// The bounds have become narrower than the thresholds in force.
+    fn make_room(&mut self, interval: &Interval) -> Option<Change> {
+        // Half of what there is: the room is likely to become less for a while.
+        let half = Bounds {
+            ceiling: interval.bounds.ceiling / 2,
+            ..interval.bounds
+        };
+        let to = half.nearest(self.in_force);
+        let to = to.or_else(|| interval.bounds.nearest(self.in_force));
+        self.settle();
+        self.set(to.unwrap_or(self.configured), Why::Bounded, interval.now)
+    }
+
+    /// Puts thresholds in force, as far as one change may go.
+    fn step(&mut self, to: Thresholds, why: Why, interval: &Interval) -> Option<Change> {
+        let kmax = self.in_force.kmax;
+        let (least, most) = (kmax / STEP, kmax.saturating_mul(STEP));
+        let next = if (least..=most).contains(&to.kmax) {
+            to
+        } else {
+            to.at(to.kmax.clamp(least.max(1), most))
+        };
+        let next = interval.bounds.nearest(next)?;
+        self.set(next, why, interval.now)
+    }
+
+    fn set(&mut self, after: Thresholds, why: Why, now: Time) -> Option<Change> {
+        let before = std::mem::replace(&mut self.in_force, after);
+        if before == after {
+            return None;
+        }
+        self.mixed = 1;
+        self.mean = Mean::default();
+        self.changes += 1;
+        if self.recent.len() == CHANGES {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(now);
+        let change = Change {
+            at: now,
+            before,
+            after,
+            why,
+        };
+        self.last = Some(change.clone());
+        Some(change)
+    }
+}
+
+/// The least and the largest Kmax of a search, in bandwidth-delay products; `None`: there is no
+/// room for any.
+#[expect(clippy::cast_precision_loss, reason = "bytes")]
+fn range(interval: &Interval) -> Option<(f64, f64)> {
+    let of = |at: f64| interval.bounds.nearest(shape(at, interval.unit));
+    let (least, most) = (of(LADDER[0])?, of(LADDER[LADDER.len() - 1])?);
+    let bdp = |it: Thresholds| f64::from(it.kmax) / interval.unit.max(1) as f64;
+    Some((bdp(least), bdp(most)))
+}
+
+/// Thresholds of the ladder: a line from a quarter of Kmax to Kmax, as UET recommends, to
+/// certainty.
+pub(super) fn shape(kmax_bdp: f64, unit: u64) -> Thresholds {
+    let scenario = Scenario {
+        name: String::new(),
+        kmin_bdp: kmax_bdp / 4.0,
+        kmax_bdp,
+        pmax_percent: 100.0,
+        seen: Vec::new(),
+    };
+    scenario.thresholds(unit)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Signals of the path: the load of the worker's egress ports, and the tags of packets that leave
+//! by them (CS-2 to CS-7, SW-52).
+//!
+//! Nothing of this is looked at for a packet without a tag. A port measures its load once a turn in
+//! which it sends.
+
+use super::Worker;
+use crate::egress::signals::{Exit, sign};
+use crate::packet::Packet;
+use crate::stats::{PortStats, WorkerStats};
+use crate::tables::csig::Stamp;
+use crate::tables::{PortEntry, Tables};
+use crate::traffic::ports::OwnedPort;
+use common::time::Time;
+use common::units::Rate;
+use common::wire::csig::Kind;
+use common::wire::int::{Hop, Scaled};
+use common::xdp::queue::{LINE_OVERHEAD, QueueIo};
+
+/// Line time of what a port has sent.
+fn sent(stats: &PortStats) -> u64 {
+    stats.tx_bytes.get() + LINE_OVERHEAD * stats.tx_packets.get()
+}
+
+/// Measures the load of a port if that is asked for and it is time to. What it writes in congestion
+/// signals.
+#[inline]
+fn measure(port: &mut OwnedPort, stats: &PortStats, now: Time) -> Option<Stamp> {
+    let signals = port.signals.as_mut()?;
+    if signals.is_measured(now) {
+        return Some(signals.stamp());
+    }
+    if let Some(load) = signals.measure(now, sent(stats)) {
+        stats.csig.show(load);
+    }
+    Some(signals.stamp())
+}
+
+/// What a port writes of itself as telemetry in this turn, but for the queue. Time and bytes are
+/// those of the begin of the turn: what leaves in one turn counts after it.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the counts begin anew")]
+fn hop(entry: &PortEntry, stats: &PortStats, now: Time) -> Hop {
+    let speed = entry.speed.or(entry.link).map_or(0, Rate::bps);
+    Hop {
+        sent: sent(stats) as u32,
+        at: now.nanos() as u32,
+        queue: Scaled::default(),
+        speed: Scaled::of(speed / 1_000),
+    }
+}
+
+/// Measures the port by which packets leave in this turn. `None`: it knows no tags.
+#[inline]
+pub(super) fn exit<'a>(
+    tables: &'a Tables,
+    port: &mut OwnedPort,
+    stats: &WorkerStats,
+    now: Time,
+) -> Option<Exit<'a>> {
+    let stats = &stats.ports[port.port.index()];
+    let stamp = measure(port, stats, now);
+    let entry = tables.port(port.port)?;
+    let reading = entry.reading()?;
+    Some(Exit {
+        tpids: reading.tpids,
+        csig: entry.csig.as_deref().zip(stamp),
+        int: entry.int.map(|int| (int, hop(entry, stats, now))),
+        mtu: entry.mtu,
+    })
+}
+
+/// Does with the tag of a packet that is about to leave what is to be done, and counts it; `behind`
+/// bytes wait in its queue.
+#[inline]
+pub(super) fn sign_and_count(
+    packet: &mut Packet,
+    exit: Exit<'_>,
+    behind: u64,
+    stats: &WorkerStats,
+    now: Time,
+) {
+    if let Some((kind, signed)) = sign(packet, exit, behind, now) {
+        let stats = &stats.ports[packet.egress.index()];
+        let counters = match kind {
+            Kind::Csig(_) => &stats.csig.signed,
+            Kind::Int => &stats.int_signed,
+        };
+        counters[signed as usize].add(1);
+    }
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// The same for a packet that goes past the queues of its port. It comes and goes by value, so
+    /// that those without a tag need not lie in memory.
+    #[inline(never)]
+    pub(super) fn sign_bypassing(&mut self, mut packet: Packet, now: Time) -> Packet {
+        let Self {
+            ports,
+            tables,
+            stats,
+            ..
+        } = self;
+        let place = ports.place_of(packet.egress);
+        let exit = place.and_then(|place| exit(tables, ports.at_mut(place), stats, now));
+        if let Some(exit) = exit {
+            sign_and_count(&mut packet, exit, 0, stats, now);
+        }
+        packet
+    }
+}

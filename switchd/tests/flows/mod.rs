@@ -1,0 +1,230 @@
+//! RoCEv2 flow analysis of the real daemon (SW-50).
+
+use crate::support::{Rig, eventually, privileged};
+use serde_json::Value;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Flows that pass at the same time.
+const FLOWS: u64 = 1000;
+
+/// Bytes of the IP packet of each request, and of each acknowledgement: IP, UDP, BTH, and payload
+/// with the ICRC, or AETH and ICRC.
+const REQUEST: u64 = 20 + 8 + 12 + 68;
+const ACKNOWLEDGEMENT: u64 = 20 + 8 + 12 + 8;
+
+/// Requests of flow n: three, and one more of every fifth.
+fn requests(flow: u64) -> u64 {
+    3 + u64::from(flow.is_multiple_of(5))
+}
+
+/// NAKs of flow n: two of every third.
+fn naks(flow: u64) -> u64 {
+    2 * u64::from(flow.is_multiple_of(3))
+}
+
+/// What both sides of the flows send. Flow n is from queue pair 4096 + n of `a` to 65536 + n of
+/// `b`, and begins at a PSN of its own.
+const SCRIPT: &str = "
+import socket, struct, sys, time
+side = sys.argv[1]
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((dict(a='10.1.0.2', b='10.2.0.2')[side], 50001))
+to = (dict(a='10.2.0.2', b='10.1.0.2')[side], 4791)
+sent = 0
+def send(opcode, qp, psn, rest):
+    global sent
+    s.sendto(struct.pack('!BBHII', opcode, 0, 0xffff, qp, 1 << 31 | psn & 0xffffff) + rest, to)
+    sent += 1
+    if sent % 40 == 0:
+        time.sleep(0.002)
+for n in range(1000):
+    psn = n * 16001
+    if side == 'a':
+        for k in range(4 if n % 5 == 0 else 3):
+            send(4, 65536 + n, psn + k, bytes(68))
+    else:
+        send(17, 4096 + n, psn + 2, struct.pack('!II', 0x1f000001, 0))
+        for k in range(2 if n % 3 == 0 else 0):
+            send(17, 4096 + n, psn + 1, struct.pack('!II', 0x60000001, 0))
+";
+
+/// `b` acknowledges what arrives after 20 ms, and says how long it really took: the moving average
+/// in nanoseconds. `a` asks every 25 ms.
+const ROUND_TRIPS: &str = "
+import socket, struct, sys, time
+side = sys.argv[1]
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((dict(a='10.1.0.2', b='10.2.0.2')[side], 4791))
+s.settimeout(10)
+average = 20e6
+for n in range(120):
+    if side == 'a':
+        s.sendto(struct.pack('!BBHII', 4, 0, 0xffff, 77, 1 << 31 | 5000 + n) + bytes(68), ('10.2.0.2', 4791))
+        time.sleep(0.025)
+    else:
+        s.recvfrom(2048)
+        arrived = time.monotonic_ns()
+        time.sleep(0.02)
+        s.sendto(struct.pack('!BBHII', 17, 0, 0xffff, 99, 5000 + n) + struct.pack('!II', 0x1f000001, 0), ('10.1.0.2', 4791))
+        average += (time.monotonic_ns() - arrived - average) / 8
+if side == 'b':
+    print(int(average))
+";
+
+fn flows(rig: &Rig) -> Vec<Value> {
+    let rows = rig.ctl(&["flows", "--limit", "2000"]);
+    rows.as_array().expect("rows").clone()
+}
+
+fn number(row: &Value, path: &str) -> u64 {
+    let value = row.pointer(path).and_then(Value::as_u64);
+    value.unwrap_or_else(|| panic!("{path}: {row}"))
+}
+
+/// SW-50: packets, bytes and NAKs of a thousand flows are exact, both directions of each are found,
+/// and all are over when nothing passes any more.
+#[test]
+fn a_thousand_flows_are_counted_exactly() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("fl");
+    rig.settings("[flows]\nenabled = true\nactive_seconds = 60\ninactive_seconds = 5\n");
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 1, 10), 1);
+    assert_eq!(flows(&rig), Vec::<Value>::new());
+    for side in ["a", "b"] {
+        rig.on(side, "python3", &["-c", SCRIPT, side]);
+    }
+    let paired = |rows: &[Value]| rows.iter().filter(|row| row["learned"] == "data").count();
+    eventually("pairs", || paired(&flows(&rig)) as u64 == FLOWS);
+    let rows = flows(&rig);
+    assert_eq!(rows.len() as u64, FLOWS);
+    let mut seen = std::collections::BTreeSet::new();
+    for row in &rows {
+        let flow = number(row, "/destination_qp") - 65_536;
+        assert!(seen.insert(flow), "{row}");
+        assert_eq!(number(row, "/source_qp"), 4096 + flow);
+        assert_eq!(
+            (&row["source"], &row["destination"]),
+            (&"10.1.0.2".into(), &"10.2.0.2".into())
+        );
+        assert_eq!(row["forward"]["port"], "p1");
+        assert_eq!(number(row, "/forward/packets"), requests(flow), "{row}");
+        assert_eq!(number(row, "/forward/bytes"), requests(flow) * REQUEST);
+        assert_eq!(number(row, "/forward/naks"), 0);
+        let answers = 1 + naks(flow);
+        assert_eq!(row["backward"]["port"], "p2");
+        assert_eq!(number(row, "/backward/packets"), answers, "{row}");
+        assert_eq!(number(row, "/backward/bytes"), answers * ACKNOWLEDGEMENT);
+        assert_eq!(number(row, "/backward/naks"), naks(flow), "{row}");
+        assert_eq!(row["backward"]["last_nak"].is_f64(), naks(flow) > 0);
+    }
+    let shown = rig.ctl_output(&["show", "flow", "--limit", "1"]);
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(
+        text.contains("10.1.0.2") && text.lines().count() == 3,
+        "{text}"
+    );
+    eventually("end of all flows", || flows(&rig).is_empty());
+}
+
+/// What nfdump says of the records in a folder: packets, bytes, destination address of each.
+fn collected(rig: &Rig, folder: &str) -> Vec<(u64, u64, String)> {
+    let format = "fmt:%pkt %byt %da";
+    let text = rig.on("a", "nfdump", &["-R", folder, "-q", "-N", "-o", format]);
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let mut number = || words.next().and_then(|it| it.parse().ok());
+        let (packets, bytes) = (number()?, number()?);
+        Some((packets, bytes, words.next()?.to_owned()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// SW-50: a collector that nobody here wrote gets a record of each direction of a thousand flows,
+/// and all of them together have every packet and byte.
+#[test]
+fn a_collector_reads_the_records() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("fx");
+    rig.settings(
+        "[flows]\nenabled = true\ninactive_seconds = 3\ntemplate_seconds = 1\ncollector = \"10.1.0.2:4739\"\n",
+    );
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = folder.path().display().to_string();
+    let words = ["-l", &place, "-p", "4739", "-b", "10.1.0.2", "-t", "3600"];
+    let mut collector = rig.command("a", "nfcapd", &words).spawn().expect("nfcapd");
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 1, 10), 1);
+    for side in ["a", "b"] {
+        rig.on(side, "python3", &["-c", SCRIPT, side]);
+    }
+    eventually("flows", || flows(&rig).len() as u64 == FLOWS);
+    eventually("end of all flows", || flows(&rig).is_empty());
+    // Records leave at a pace.
+    std::thread::sleep(Duration::from_secs(2));
+    rig.stop();
+    let id = i32::try_from(collector.id()).expect("a process number");
+    let id = nix::unistd::Pid::from_raw(id);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    collector.wait().expect("our child");
+    let records = collected(&rig, &place);
+    let to = |address: &str| -> (u64, u64, u64) {
+        let its = records.iter().filter(|it| it.2 == address);
+        its.fold((0, 0, 0), |all, it| (all.0 + 1, all.1 + it.0, all.2 + it.1))
+    };
+    let asked: u64 = (0..FLOWS).map(requests).sum();
+    assert_eq!(to("10.2.0.2"), (FLOWS, asked, asked * REQUEST));
+    let answers: u64 = (0..FLOWS).map(|flow| 1 + naks(flow)).sum();
+    assert_eq!(to("10.1.0.2"), (FLOWS, answers, answers * ACKNOWLEDGEMENT));
+}
+
+/// SW-50: the round trip is within 10 % of what the other side takes.
+#[test]
+fn round_trips_are_as_long_as_they_are() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("rt");
+    rig.settings("[flows]\nenabled = true\n");
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 1, 10), 1);
+    let mut answering = rig.command("b", "python3", &["-c", ROUND_TRIPS, "b"]);
+    let answering = answering.stdout(Stdio::piped()).spawn().expect("python3");
+    // Requests that come too early are answered by nobody.
+    std::thread::sleep(Duration::from_secs(1));
+    rig.on("a", "python3", &["-c", ROUND_TRIPS, "a"]);
+    let said = answering.wait_with_output().expect("our child").stdout;
+    let took: u64 = String::from_utf8_lossy(&said)
+        .trim()
+        .parse()
+        .expect("a time");
+    let rows = flows(&rig);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let rtt = number(&rows[0], "/forward/rtt_nanoseconds");
+    assert!(
+        (took * 99 / 100..took * 110 / 100).contains(&rtt),
+        "{rtt}, {took}"
+    );
+    assert!(rows[0]["backward"]["rtt_nanoseconds"].is_null());
+}
+
+/// SW-50: what is off is said to be off.
+#[test]
+fn flows_that_are_not_followed_are_not_shown() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("fo");
+    rig.start(&[]);
+    let output = rig.ctl_output(&["flows"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && said.contains("[flows]"),
+        "{said}"
+    );
+}

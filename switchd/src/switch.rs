@@ -138,14 +138,7 @@ fn forward(
         .map_err(SwitchError::system("thread"))?;
     let porter = Porter::new(opener, detached);
     lock(&state).begin_to_follow_ports(slots, porter, monotonic());
-    if config.scheduling.announce {
-        let spread = config.ecmp.dlb.finest();
-        lock(&state).schedulers = Some(SharedSchedulers::new(Role::Switch, spread));
-    }
-    // Who could guess it could send flows that all fall into one place of a table.
-    let seed = RandomState::new().hash_one(());
-    let followed = lock(&state).begin_to_follow_flows(seed);
-    followed.map_err(|error| SwitchError::system("flow analysis")(io::Error::other(error)))?;
+    observe(config, &mut lock(&state))?;
     let control = Control {
         state: state.clone(),
         events: events.clone(),
@@ -167,6 +160,18 @@ fn forward(
     drop(state);
     tracing::info!("stopped");
     result.map_err(SwitchError::Netlink)
+}
+
+/// Begins what looks at traffic beside the packet path: schedulers of neighbours, and flow analysis.
+fn observe(config: &Config, state: &mut State) -> Result<(), SwitchError> {
+    if config.scheduling.announce {
+        let spread = config.ecmp.dlb.finest();
+        state.schedulers = Some(SharedSchedulers::new(Role::Switch, spread));
+    }
+    // Who could guess it could send flows that all fall into one place of a table.
+    let seed = RandomState::new().hash_one(());
+    let followed = state.begin_to_follow_flows(seed);
+    followed.map_err(|error| SwitchError::system("flow analysis")(io::Error::other(error)))
 }
 
 /// Ports that may come while the switch runs: each has a receive queue at least.

@@ -162,7 +162,7 @@ fn forward(
     result.map_err(SwitchError::Netlink)
 }
 
-/// Begins what looks at traffic beside the packet path: schedulers of neighbours, and flow analysis.
+/// Begins what looks at traffic beside the packet path: neighbours' schedulers, flow analysis.
 fn observe(config: &Config, state: &mut State) -> Result<(), SwitchError> {
     if config.scheduling.announce {
         let spread = config.ecmp.dlb.finest();

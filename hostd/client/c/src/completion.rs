@@ -16,6 +16,9 @@ const WITH_IMMEDIATE: u32 = 2;
 const WITH_INVALIDATE: u32 = 8;
 
 /// Creates a completion queue.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_create_cq(
     context: *mut HostdContext,
@@ -39,6 +42,9 @@ pub(crate) extern "C" fn hostd_destroy_cq(cq: *mut HostdCq) -> c_int {
 }
 
 /// Takes completions.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_poll_cq(
     cq: *mut HostdCq,

@@ -85,6 +85,9 @@ fn check(connected: &Output<'_, HostdConnected>) -> Result<(), Failure> {
 }
 
 /// Connects to a listener.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_connect(
     qp: *mut HostdQp,
@@ -112,6 +115,9 @@ pub(crate) unsafe extern "C" fn hostd_connect(
 }
 
 /// Waits for connections.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_listen(
     context: *mut HostdContext,
@@ -151,6 +157,9 @@ pub(crate) extern "C" fn hostd_destroy_listener(listener: *mut HostdListener) ->
 }
 
 /// Waits for a connection request.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_get_request(
     listener: *mut HostdListener,
@@ -170,6 +179,9 @@ pub(crate) unsafe extern "C" fn hostd_get_request(
 }
 
 /// Who asks, and with what.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_query_request(
     request: *mut HostdRequest,
@@ -195,6 +207,9 @@ pub(crate) unsafe extern "C" fn hostd_query_request(
 }
 
 /// Accepts.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_accept(
     request: *mut HostdRequest,
@@ -224,6 +239,9 @@ pub(crate) unsafe extern "C" fn hostd_accept(
 }
 
 /// Turns a peer down.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_reject(
     request: *mut HostdRequest,

@@ -16,6 +16,9 @@ pub(crate) fn timeout(milliseconds: c_int) -> Duration {
 }
 
 /// Opens a session, and waits for a daemon that is not there.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_open(
     path: *const c_char,
@@ -41,6 +44,9 @@ pub(crate) extern "C" fn hostd_close(context: *mut HostdContext) -> c_int {
 }
 
 /// What the daemon allows.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_query_limits(
     context: *mut HostdContext,
@@ -66,6 +72,9 @@ pub(crate) unsafe extern "C" fn hostd_query_limits(
 }
 
 /// Addresses of the daemon's interface.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_query_gids(
     context: *mut HostdContext,

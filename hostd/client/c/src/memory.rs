@@ -29,6 +29,9 @@ pub(crate) fn slice(sge: &HostdSge) -> Slice {
 }
 
 /// Allocates and registers memory.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_alloc_mr(
     context: *mut HostdContext,
@@ -48,6 +51,9 @@ pub(crate) unsafe extern "C" fn hostd_alloc_mr(
 }
 
 /// Where the memory is, and its keys.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_query_mr(mr: *mut HostdMr, attr: *mut HostdMrAttr) -> c_int {
     // SAFETY: what the header asks of the caller.
@@ -68,6 +74,9 @@ pub(crate) unsafe extern "C" fn hostd_query_mr(mr: *mut HostdMr, attr: *mut Host
 }
 
 /// A piece of the region, for a request.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_mr_sge(
     mr: *mut HostdMr,

@@ -13,6 +13,9 @@ use hostd_client::{
 use std::ffi::{c_char, c_int};
 
 /// How a connection retries if nothing is said.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_default_conn_options(
     options: *mut HostdConnOptions,
@@ -38,6 +41,9 @@ pub(crate) unsafe extern "C" fn hostd_default_conn_options(
 }
 
 /// How the next connection retries.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_set_conn_options(
     qp: *mut HostdQp,
@@ -63,6 +69,9 @@ pub(crate) unsafe extern "C" fn hostd_set_conn_options(
 }
 
 /// Where the next connection comes from.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_bind_qp(qp: *mut HostdQp, address: *const c_char) -> c_int {
     // SAFETY: what the header asks of the caller.
@@ -90,6 +99,9 @@ pub(crate) extern "C" fn hostd_set_service(qp: *mut HostdQp, service: u32) -> c_
 }
 
 /// What is sent.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_describe_traffic(
     qp: *mut HostdQp,
@@ -123,6 +135,9 @@ pub(crate) unsafe extern "C" fn hostd_describe_traffic(
 }
 
 /// Changes sub-paths.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_change_paths(
     qp: *mut HostdQp,

@@ -10,6 +10,9 @@ use hostd_client::{AtomicOperation, Error, QueuePair, RemoteSlice, RemoteUse, Se
 use std::ffi::{c_int, c_void};
 
 /// Posts sends.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_post_send(
     qp: *mut HostdQp,
@@ -31,6 +34,9 @@ pub(crate) unsafe extern "C" fn hostd_post_send(
 }
 
 /// Posts a send with its bytes.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_post_send_inline(
     qp: *mut HostdQp,
@@ -50,6 +56,9 @@ pub(crate) unsafe extern "C" fn hostd_post_send_inline(
 }
 
 /// Posts receives.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_post_recv(
     qp: *mut HostdQp,

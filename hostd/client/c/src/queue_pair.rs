@@ -8,6 +8,9 @@ use hostd_client::{CompletionQueue, Context, QueuePair, QueuePairOptions, Shared
 use std::ffi::c_int;
 
 /// Creates a queue pair.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_create_qp(
     context: *mut HostdContext,
@@ -60,6 +63,9 @@ pub(crate) extern "C" fn hostd_destroy_qp(qp: *mut HostdQp) -> c_int {
 }
 
 /// Its numbers.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_query_qp(qp: *mut HostdQp, attr: *mut HostdQpAttr) -> c_int {
     // SAFETY: what the header asks of the caller.

@@ -10,6 +10,9 @@ use hostd_client::SharedQueue;
 use std::ffi::c_int;
 
 /// Creates a shared receive queue.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_create_srq(
     context: *mut HostdContext,
@@ -34,6 +37,9 @@ pub(crate) extern "C" fn hostd_destroy_srq(srq: *mut HostdSrq) -> c_int {
 }
 
 /// Posts receives.
+///
+/// # Safety
+/// The pointers are as the header asks.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hostd_post_srq_recv(
     srq: *mut HostdSrq,

@@ -38,6 +38,15 @@ fn the_header_is_clean() {
     }
 }
 
+/// HT-4: the program of the manual is one.
+#[test]
+fn the_program_of_the_manual_compiles() {
+    let page = include_str!("../../../../../docs/c-library.md");
+    let (_, program) = page.split_once("```c\n").expect("a program");
+    let (program, _) = program.split_once("```").expect("its end");
+    Folder::new().compile(Compiler::C, program, "manual");
+}
+
 /// HT-4: null pointers, handles that never were any, values that cannot be and a missing daemon end
 /// in errors with a text. What needs a daemon is in `tests/tests/netns_bindings/`.
 #[test]

@@ -74,36 +74,43 @@ impl Rig {
     }
 }
 
-/// A server, which is ended with its test.
-pub(crate) struct Server {
+/// A program on the server's host, which is ended with its test.
+pub(crate) struct Program {
     process: Child,
     output: BufReader<ChildStdout>,
-    port: String,
+    first: String,
 }
 
-impl Server {
-    /// Starts `words serve 0` and waits until it listens.
+impl Program {
+    /// Starts it and waits for its first line.
     pub(crate) fn start(rig: &Rig, words: &[String]) -> Self {
-        let mut words = words.to_vec();
-        words.extend(["serve", "0"].map(str::to_owned));
-        let mut command = rig.command("h2", &words);
+        let mut command = rig.command("h2", words);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut first = String::new();
         output.read_line(&mut first).unwrap();
-        let port = first.trim().strip_prefix("listening on port ");
-        let port = port
-            .unwrap_or_else(|| panic!("{words:?}: {first}"))
-            .to_owned();
         Self {
             process,
             output,
-            port,
+            first,
         }
     }
 
+    /// Starts `words serve 0` and waits until it listens.
+    pub(crate) fn serve(rig: &Rig, words: &[String]) -> Self {
+        let serve = ["serve", "0"].map(str::to_owned);
+        Self::start(rig, &[words, &serve].concat())
+    }
+
+    /// The first line.
+    pub(crate) fn first(&self) -> &str {
+        self.first.trim()
+    }
+
+    /// Where it listens.
     pub(crate) fn port(&self) -> &str {
-        &self.port
+        let port = self.first().strip_prefix("listening on port ");
+        port.unwrap_or_else(|| panic!("{}", self.first))
     }
 
     /// What it printed after its first line, when it has ended well.
@@ -115,7 +122,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

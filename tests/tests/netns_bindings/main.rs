@@ -6,7 +6,7 @@ mod ends;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ends::{Client, Rig, Server};
+use ends::{Client, Program, Rig};
 use fabric_tests::installed::root;
 use lab::observe::assert_healthy;
 use lab::privileged;
@@ -49,7 +49,7 @@ fn ping_pong_in_c_and_in_rust() {
         (theirs.clone(), c(&ours), true),
         (c(&ours), theirs, false),
     ] {
-        let server = Server::start(&rig, &server);
+        let server = Program::serve(&rig, &server);
         let said = Client { apart }.run(&rig, &client, server.port(), "200");
         assert!(said.contains("200 rounds of 64 bytes"), "{said}");
         let said = server.end();
@@ -86,7 +86,7 @@ fn write_with_immediate_in_c_and_in_rust() {
         (c(&ours), theirs, false, Some(0)),
     ] {
         for text in [&short, &long] {
-            let server = Server::start(&rig, &server);
+            let server = Program::serve(&rig, &server);
             let said = Client { apart }.run(&rig, &client, server.port(), text);
             assert!(said.contains("write 2 of 2 is done"), "{said}");
             let said = server.end();
@@ -110,10 +110,15 @@ fn mistakes_in_c_are_answered() {
     }
     let rig = Rig::new("cwrong");
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/netns_bindings/misuse.c");
-    let program = rig.compile(&source);
-    let words = [program.display().to_string(), rig.server_address()];
-    let said = rig.run_client(&words);
+    let program = rig.compile(&source).display().to_string();
+    let said = rig.run_client(&[program.clone(), rig.server_address()]);
     assert_eq!(said.lines().last(), Some("all answered"), "{said}");
+    // A wait without an end has one when the daemon is killed.
+    let waiting = Program::start(&rig, &[program, "outlive".to_owned()]);
+    assert_eq!(waiting.first(), "waiting");
+    rig.with_lab(|lab| lab.kill("h2").unwrap());
+    let said = waiting.end();
+    assert_eq!(said, "all answered\n");
 }
 
 /// HT-4: arrays of numpy are exchanged between processes in Python, and come back doubled.
@@ -124,7 +129,7 @@ fn vectors_in_python() {
     }
     let rig = Rig::new("pyvec");
     let words = python("hostd/client/python/examples/vectors.py");
-    let server = Server::start(&rig, &words);
+    let server = Program::serve(&rig, &words);
     let said = Client { apart: true }.run(&rig, &words, server.port(), "20");
     assert!(
         said.contains("20 vectors of 100000 elements doubled"),
@@ -143,7 +148,7 @@ fn python_and_c() {
         return;
     }
     let rig = Rig::new("pyc");
-    let server = Server::start(&rig, &c(&rig.example("write_with_immediate")));
+    let server = Program::serve(&rig, &c(&rig.example("write_with_immediate")));
     let words = python("tests/tests/netns_bindings/bindings.py");
     let said = Client { apart: true }.run(&rig, &words, server.port(), "from numpy to C");
     assert_eq!(said.lines().last(), Some("all as it should be"), "{said}");

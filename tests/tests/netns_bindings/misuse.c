@@ -224,6 +224,27 @@ static void connections(void)
     IS(HOSTD_ERR_HANDLE, hostd_get_request(listener, 0, &request));
 }
 
+/* Waits until hostd is killed: every call says so then, and all can be given back. */
+static int outlive(void)
+{
+    struct hostd_mr *mr;
+    struct hostd_cq *other;
+
+    IS(0, hostd_open(NULL, TIMEOUT_MS, &context));
+    IS(0, hostd_create_cq(context, 32, &cq));
+    IS(0, hostd_alloc_mr(context, 4096, 0, &mr));
+    printf("waiting\n");
+    fflush(stdout);
+    IS(HOSTD_ERR_DAEMON_GONE, hostd_wait_cq(cq, -1));
+    IS(HOSTD_ERR_DAEMON_GONE, hostd_create_cq(context, 32, &other));
+    IS(HOSTD_ERR_DAEMON_GONE, hostd_query_gids(context, NULL, 0));
+    IS(0, hostd_dereg_mr(mr));
+    IS(0, hostd_destroy_cq(cq));
+    IS(0, hostd_close(context));
+    printf("all answered\n");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct hostd_qp *qp;
@@ -231,6 +252,8 @@ int main(int argc, char **argv)
 
     if (argc != 2)
         return 2;
+    if (strcmp(argv[1], "outlive") == 0)
+        return outlive();
     IS(0, hostd_open(NULL, TIMEOUT_MS, &context));
     IS(0, hostd_create_cq(context, 32, &cq));
     memory();

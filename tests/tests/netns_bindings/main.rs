@@ -1,5 +1,5 @@
-//! The libraries for C and Python over real daemons in a laboratory: their examples, with each other
-//! and with those in Rust, and what they answer to mistakes.
+//! The libraries for C and Python over real daemons in a laboratory: their examples, with each
+//! other and with those in Rust, and what they answer to mistakes.
 
 mod ends;
 
@@ -140,8 +140,8 @@ fn vectors_in_python() {
     rig.with_lab(|lab| assert_healthy(lab, &LATE));
 }
 
-/// HT-4: Python and C understand each other: writes, reads, atomics, immediate data and private data;
-/// and Python's exceptions, and memory that lives as long as its last array.
+/// HT-4: Python and C understand each other: writes, reads, atomics, immediate data and private
+/// data; and Python's exceptions, and memory that lives as long as its last array.
 #[test]
 fn python_and_c() {
     if !privileged() {

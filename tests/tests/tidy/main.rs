@@ -68,8 +68,8 @@ const OUTSIDE: &[&str] = &[
     "libc::",
 ];
 
-/// Where `unsafe` may stand: the kernel boundary, the memory that hostd shares with applications, and
-/// the functions of the C library, whose callers no compiler checks.
+/// Where `unsafe` may stand: the kernel boundary, the memory that hostd shares with applications,
+/// and the functions of the C library, whose callers no compiler checks.
 const UNSAFE_PLACES: &[&str] = &[
     "common/src/sync/",
     "common/src/sys/",

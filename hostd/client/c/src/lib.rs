@@ -11,7 +11,7 @@
 //!
 //! A function brings its pointers in as values of `pointer`, and works on them inside of
 //! [`failure::answer`], where a panic becomes `HOSTD_ERR_DEFECT`. Functions of one topic are one
-//! module, and one section of the header; a test (`hostd/client/c/tests/library/header.rs`) compares
+//! module, and one section of the header; `hostd/client/c/tests/library/header.rs` compares
 //! the two.
 //!
 //! A handle is a number that looks like a pointer: it is looked up and never followed. So no

@@ -13,7 +13,7 @@
 #   make soak       random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`; then
 #                   applications that attack hostd, or are killed, for minutes
 #   make pictures   the dashboards of the manual, drawn from a real Prometheus over a laboratory
-#   make build      the release binaries, in target/release
+#   make build      the release binaries, in target/release, and the C library, in target/library
 #   make install    what `make build` built, units and configuration: PREFIX=/usr/local, DESTDIR= for packages
 #   make uninstall  removes them, but leaves the configuration
 #   make setup      what a Debian 12 with only a Rust toolchain lacks
@@ -27,8 +27,9 @@ FOR ?=
 FUZZ ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 PREFIX ?= /usr/local
 DESTDIR ?=
-# The folder that programs are installed from.
+# The folders that programs and the C library are installed from.
 BUILT ?= target/release
+LIBRARY ?= target/library
 MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
@@ -44,9 +45,10 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --bins
+	$(CARGO) build --profile library -p hostd-client-c
 
 install:
-	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" BUILT="$(BUILT)" scripts/install
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" BUILT="$(BUILT)" LIBRARY="$(LIBRARY)" scripts/install
 
 uninstall:
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install --remove

@@ -1,12 +1,12 @@
 //! `make install` and `make uninstall`: every file in its place, units that systemd understands,
-//! and a configuration that is neither overwritten nor removed.
+//! a configuration that is neither overwritten nor removed, and a C library that programs find.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lab::settings::binaries;
+use fabric_tests::installed::{Linked, compile, library_folder, make, root, succeed};
 
 const DAEMONS: [&str; 2] = ["switchd", "hostd"];
 
@@ -20,32 +20,18 @@ const PROGRAMS: [&str; 7] = [
     "fabric",
 ];
 
+/// The C library.
+const LIBRARY: [&str; 6] = [
+    "include/hostd.h",
+    "lib/libhostd.a",
+    "lib/libhostd.so",
+    "lib/libhostd.so.0",
+    "lib/libhostd.so.0.1.0",
+    "lib/pkgconfig/hostd.pc",
+];
+
 /// Folders of `etc/` with what runs beside the daemons.
 const EXAMPLES: [&str; 5] = ["grafana", "prometheus", "frr", "bird", "wireshark"];
-
-/// Runs a command; what it printed, on success.
-fn succeed(command: &mut Command) -> String {
-    let output = command.output();
-    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}; run `make setup`"));
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    assert!(output.status.success(), "{command:?}: {text}");
-    text
-}
-
-/// `make TARGET` with what cargo built for this test; what it says.
-fn make(target: &str, system: &Path) -> String {
-    succeed(
-        Command::new("make")
-            .arg(target)
-            .arg(format!("DESTDIR={}", system.display()))
-            .arg(format!("BUILT={}", binaries().display()))
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-            // Another make may run this test.
-            .env_remove("MAKEFLAGS")
-            .env_remove("PREFIX"),
-    )
-}
 
 /// Every file below `folder`, as a path from `system`.
 fn files(system: &Path, folder: &Path, found: &mut BTreeSet<String>) {
@@ -86,7 +72,9 @@ fn expected() -> BTreeSet<String> {
     }
     let examples = examples.into_iter();
     let examples = examples.map(|path| format!("usr/local/share/fabric/{path}"));
-    programs.into_iter().chain(others).chain(examples).collect()
+    let library = LIBRARY.map(|path| format!("usr/local/{path}"));
+    let all = programs.into_iter().chain(others).chain(examples);
+    all.chain(library).collect()
 }
 
 fn configurations() -> BTreeSet<String> {
@@ -159,6 +147,35 @@ fn programs_units_and_configuration_are_installed_and_removed() {
     let text = std::fs::read_to_string(&own).expect("readable");
     assert_eq!(text, "ports = []\n", "the configuration was overwritten");
 
-    make("uninstall", system);
+    let _ = make("uninstall", system);
     assert_eq!(installed(system), configurations());
+}
+
+/// HT-4: a program is built with the flags that pkg-config tells, and runs with the installed
+/// library, or by itself when it was linked with the static one.
+#[test]
+fn programs_find_the_installed_library() {
+    let system = tempfile::tempdir().expect("a temporary directory");
+    let system = system.path();
+    let _ = make("install", system);
+    let source = root().join("hostd/client/c/examples/ping_pong.c");
+    let run = |linked, libraries: &Path| {
+        let output = Command::new(compile(system, &source, linked))
+            .args(["192.0.2.1", "7000", "1"])
+            .env("HOSTD_SOCKET", "/nowhere/hostd.sock")
+            .env("LD_LIBRARY_PATH", libraries)
+            .output()
+            .expect("it starts");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let here = library_folder(system);
+    for said in [
+        run(Linked::Shared, &here),
+        run(Linked::Static, Path::new("/nowhere")),
+    ] {
+        let words = "ping_pong: hostd_open: cannot reach hostd at /nowhere/hostd.sock";
+        assert!(said.starts_with(words), "{said}");
+    }
+    let said = run(Linked::Shared, Path::new("/nowhere"));
+    assert!(said.contains("libhostd.so.0"), "found elsewhere: {said}");
 }

@@ -43,6 +43,22 @@ impl Slice {
         len: 0,
     };
 
+    /// `len` bytes from `offset` on of the region with this local key. Whether there are as many is
+    /// looked at when a request with them is carried out, and its completion says what was wrong.
+    pub const fn of_key(lkey: u32, offset: u64, len: u32) -> Self {
+        Self { lkey, offset, len }
+    }
+
+    /// The local key of its region.
+    pub fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// Its first byte, counted from the beginning of the region.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// Bytes of the slice.
     pub fn len(&self) -> u32 {
         self.len
@@ -108,6 +124,18 @@ impl Region {
     /// The key that a peer needs to write here (`ibv_mr::rkey`).
     pub fn rkey(&self) -> u32 {
         self.rkey
+    }
+
+    /// The key for work requests (`ibv_mr::lkey`).
+    pub fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// Where this process sees the memory, for bindings to languages that work on it in place: at
+    /// a page, for [`Self::len`] bytes, until the region is dropped. Other processes may change
+    /// them at any time, so no reference to them may exist.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.map.as_ptr()
     }
 
     /// The bytes `offset .. offset + len`, for a work request.

@@ -263,6 +263,11 @@ impl Mapping {
         })
     }
 
+    /// The first byte of the mapping, which ends when this is dropped.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
     /// Bytes of the mapping.
     pub fn len(&self) -> usize {
         self.len

@@ -1,0 +1,504 @@
+/*
+ * hostd.h: queue pairs over many paths, by the daemon hostd.
+ *
+ * The words are those of libibverbs and librdmacm. docs/c-library.md begins with a whole program;
+ * examples/ping_pong.c is one.
+ *
+ * Results. Functions return zero or a count if they succeed, and a negative error if not: one of
+ * enum hostd_error, or such a class less a reason of enum hostd_reason. hostd_strerror() names any
+ * of them; hostd_last_error() has what went wrong in this thread, with names and values.
+ *
+ * Handles. Pointers to structures without members are handles; they point to nothing. One that was
+ * given back, never was, or is of another kind is answered with HOSTD_ERR_HANDLE. Objects may be given
+ * back in any order: what another object needs stays until that is given back, too.
+ *
+ * Threads. Handles may be used by all threads. One call at a time may be under way with a queue pair,
+ * a completion queue, a shared receive queue or a listener; a second one is answered with
+ * HOSTD_ERR_BUSY. After fork() the child opens a context of its own.
+ *
+ * Time-outs are milliseconds; negative ones have no end. The end of hostd ends every wait, with
+ * HOSTD_ERR_DAEMON_GONE.
+ *
+ * Addresses are text: "10.2.4.2", "fd00:2:4::2". Numbers are in the order of this machine's bytes.
+ */
+#ifndef HOSTD_H
+#define HOSTD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Limits of structures and requests. */
+enum hostd_limit {
+    HOSTD_ADDRESS_MAX = 48, /* bytes of an address as text, with the zero behind it */
+    HOSTD_PRIVATE_MAX = 32, /* bytes of private data */
+    HOSTD_SGE_MAX = 16,     /* pieces of memory of a request */
+    HOSTD_INLINE_MAX = 256, /* bytes of a request inline */
+    HOSTD_WEIGHTS_MAX = 32  /* weights in one change of paths */
+};
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+enum hostd_error {
+    HOSTD_ERR_ARGUMENT = -1,        /* a null pointer, or a value that cannot be */
+    HOSTD_ERR_HANDLE = -2,          /* not the handle of such an object, or it was given back */
+    HOSTD_ERR_BUSY = -3,            /* another thread is in a call with the object */
+    HOSTD_ERR_NO_DAEMON = -4,       /* no hostd answers at the socket */
+    HOSTD_ERR_DAEMON_GONE = -5,     /* hostd ended, or threw the application out */
+    HOSTD_ERR_TIMED_OUT = -6,       /* the time given to the call is over */
+    HOSTD_ERR_QUEUE_FULL = -7,      /* the queue holds as many requests as it was made for */
+    HOSTD_ERR_OUT_OF_RANGE = -8,    /* a range is not inside its memory region */
+    HOSTD_ERR_ATOMIC_LENGTH = -9,   /* an atomic operation needs one piece of 8 bytes */
+    HOSTD_ERR_SHARED_RECEIVES = -10, /* the queue pair takes receives from a shared queue */
+    HOSTD_ERR_TOO_MANY_PIECES = -11, /* more than HOSTD_SGE_MAX */
+    HOSTD_ERR_NOT_INLINE = -12,     /* more than HOSTD_INLINE_MAX, or not with this request */
+    HOSTD_ERR_PROTOCOL = -13,       /* hostd said something that this library does not know */
+    HOSTD_ERR_KERNEL = -14,         /* the kernel refused */
+    HOSTD_ERR_MEMORY = -15,         /* shared memory could not be had */
+    HOSTD_ERR_DEFECT = -16,         /* a defect of this library; standard error has more */
+    /* Classes: the error is the class less the reason. */
+    HOSTD_ERR_REFUSED = -100,     /* hostd refused the request */
+    HOSTD_ERR_CONNECT = -200,     /* a connection did not come about */
+    HOSTD_ERR_DISCONNECTED = -300 /* the connection has ended */
+};
+
+/* Why a request was refused or a connection ended. */
+enum hostd_reason {
+    HOSTD_REASON_CLOSED = 0,       /* in good order, or the peer's process ended */
+    HOSTD_REASON_BAD_MESSAGE = 1,  /* no request, or at the wrong time */
+    HOSTD_REASON_BAD_VERSION = 2,  /* the versions do not understand each other */
+    HOSTD_REASON_NOT_PERMITTED = 3, /* the user may not use hostd */
+    HOSTD_REASON_QUOTA = 4,        /* a quota would be exceeded */
+    HOSTD_REASON_NOT_FOUND = 5,
+    HOSTD_REASON_INVALID_ARGUMENT = 6,
+    HOSTD_REASON_INVALID_STATE = 7,
+    HOSTD_REASON_BAD_MEMORY = 8,   /* the memory cannot be registered */
+    HOSTD_REASON_ADDRESS_IN_USE = 9,
+    HOSTD_REASON_UNREACHABLE = 10, /* no route to the address */
+    HOSTD_REASON_REJECTED = 11,    /* the peer's application refused */
+    HOSTD_REASON_TIMED_OUT = 12,   /* the peer does not answer */
+    HOSTD_REASON_SHUTTING_DOWN = 13,
+    HOSTD_REASON_INTERNAL = 14,
+    HOSTD_REASON_PROTOCOL = 15,
+    HOSTD_REASON_REFUSED = 16,     /* nobody listens there */
+    HOSTD_REASON_IN_USE = 17,      /* other objects depend on the object */
+    HOSTD_REASON_BUSY = 18         /* the peer takes no more requests at present */
+};
+
+/* Version of the library, as "0.1.0". */
+const char *hostd_version(void);
+
+/* What went wrong in the last call of this thread that failed; "" before. Good until the next one that
+ * fails. */
+const char *hostd_last_error(void);
+
+/* What an error means, without particulars. Never NULL; good for ever, as are the next two. */
+const char *hostd_strerror(int error);
+
+/* What a reason means. */
+const char *hostd_reason_str(int reason);
+
+/* What the status of a completion means. */
+const char *hostd_wc_status_str(uint32_t status);
+
+/* The error without its reason: HOSTD_ERR_REFUSED, for instance. Zero for what is no error. */
+int hostd_error_class(int error);
+
+/* The reason in an error, or -1 without one. */
+int hostd_error_reason(int error);
+
+/* ---- Context --------------------------------------------------------------------------------- */
+
+/* A session with hostd; ibv_context and its protection domain in one. */
+struct hostd_context;
+
+/* What hostd allows this application. */
+struct hostd_limits {
+    uint64_t memory;      /* bytes that may be registered, rings of queues among them */
+    uint64_t message;     /* bytes of one message */
+    uint32_t queue_pairs;
+    uint32_t reserved;
+};
+
+/* An address of hostd's interface (ibv_gid_entry). */
+struct hostd_gid {
+    char address[48];
+    uint32_t index;
+    uint32_t prefix_len;
+    uint32_t active;  /* 1 if packets can pass there */
+    uint32_t reserved;
+};
+
+/* Opens a session with the hostd at the socket `path`; NULL: what HOSTD_SOCKET says, or
+ * /run/hostd/hostd.sock. Waits so long for a daemon that is not there. */
+int hostd_open(const char *path, int timeout_ms, struct hostd_context **context);
+
+/* Gives the session back. It ends when nothing made from it is left. */
+int hostd_close(struct hostd_context *context);
+
+int hostd_query_limits(struct hostd_context *context, struct hostd_limits *limits);
+
+/* Fills in at most `count` addresses, and returns how many there are. `gids` may be NULL if `count` is
+ * zero. */
+int hostd_query_gids(struct hostd_context *context, struct hostd_gid *gids, uint32_t count);
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+/* A memory region: memory that the application and hostd share (ibv_mr). */
+struct hostd_mr;
+
+/* What a region allows (ibv_access_flags). */
+enum hostd_access {
+    HOSTD_ACCESS_LOCAL_WRITE = 1,   /* messages may be placed there */
+    HOSTD_ACCESS_REMOTE_WRITE = 2,  /* peers may write there; needs LOCAL_WRITE */
+    HOSTD_ACCESS_REMOTE_READ = 4,   /* peers may read there */
+    HOSTD_ACCESS_REMOTE_ATOMIC = 8  /* peers may do atomic operations; needs LOCAL_WRITE */
+};
+
+struct hostd_mr_attr {
+    void *memory;    /* where this process sees it: page aligned, good until hostd_dereg_mr() */
+    uint64_t length; /* bytes */
+    uint32_t lkey;
+    uint32_t rkey;   /* peers need it */
+};
+
+/* Bytes of a region, for a request (ibv_sge). `addr` counts from the beginning of the region. */
+struct hostd_sge {
+    uint64_t addr;
+    uint32_t length;
+    uint32_t lkey;
+};
+
+/* Allocates and registers memory of `length` zero bytes (ibv_reg_mr). For requests, here and at
+ * peers, its first byte has address zero. */
+int hostd_alloc_mr(struct hostd_context *context, size_t length, uint32_t access, struct hostd_mr **mr);
+
+int hostd_query_mr(struct hostd_mr *mr, struct hostd_mr_attr *attr);
+
+/* The bytes `offset` … `offset + length` of the region, for a request. HOSTD_ERR_OUT_OF_RANGE if they are
+ * not inside. */
+int hostd_mr_sge(struct hostd_mr *mr, uint64_t offset, uint64_t length, struct hostd_sge *sge);
+
+/* Takes the region back and unmaps its memory. Requests that still name it fail. */
+int hostd_dereg_mr(struct hostd_mr *mr);
+
+/* ---- Completions ----------------------------------------------------------------------------- */
+
+/* A completion queue (ibv_cq). */
+struct hostd_cq;
+
+/* How a request ended (ibv_wc_status). */
+enum hostd_wc_status {
+    HOSTD_WC_SUCCESS = 0,
+    HOSTD_WC_LOC_LEN_ERR = 1,
+    HOSTD_WC_LOC_QP_OP_ERR = 2,
+    HOSTD_WC_LOC_PROT_ERR = 4,
+    HOSTD_WC_WR_FLUSH_ERR = 5,
+    HOSTD_WC_MW_BIND_ERR = 6,
+    HOSTD_WC_LOC_ACCESS_ERR = 8,
+    HOSTD_WC_REM_INV_REQ_ERR = 9,
+    HOSTD_WC_REM_ACCESS_ERR = 10,
+    HOSTD_WC_REM_OP_ERR = 11,
+    HOSTD_WC_RETRY_EXC_ERR = 12,
+    HOSTD_WC_RNR_RETRY_EXC_ERR = 13,
+    HOSTD_WC_FATAL_ERR = 19,
+    HOSTD_WC_GENERAL_ERR = 21
+};
+
+/* What a request was (ibv_wc_opcode). */
+enum hostd_wc_opcode {
+    HOSTD_WC_SEND = 0,
+    HOSTD_WC_RDMA_WRITE = 1,
+    HOSTD_WC_RDMA_READ = 2,
+    HOSTD_WC_COMP_SWAP = 3,
+    HOSTD_WC_FETCH_ADD = 4,
+    HOSTD_WC_BIND_MW = 5,
+    HOSTD_WC_LOCAL_INV = 6,
+    HOSTD_WC_RECV = 128,
+    HOSTD_WC_RECV_RDMA_WITH_IMM = 129
+};
+
+enum hostd_wc_flags {
+    HOSTD_WC_WITH_IMM = 2, /* imm_data is immediate data of the peer */
+    HOSTD_WC_WITH_INV = 8  /* imm_data is the own key that the peer's SEND took back */
+};
+
+/* The end of a request (ibv_wc). */
+struct hostd_wc {
+    uint64_t wr_id;
+    uint32_t status;   /* enum hostd_wc_status */
+    uint32_t opcode;   /* enum hostd_wc_opcode; undefined unless the status is success */
+    uint32_t wc_flags; /* enum hostd_wc_flags */
+    uint32_t byte_len; /* bytes received, or written by the peer */
+    uint32_t imm_data;
+    uint32_t qp_id;    /* hostd_qp_attr.id of the queue pair */
+};
+
+/* Creates a completion queue for at least `entries` completions (ibv_create_cq): one for each request
+ * that its queue pairs may have outstanding. */
+int hostd_create_cq(struct hostd_context *context, uint32_t entries, struct hostd_cq **cq);
+
+int hostd_destroy_cq(struct hostd_cq *cq);
+
+/* Takes at most `count` completions, oldest first, without waiting (ibv_poll_cq), and returns how
+ * many. */
+int hostd_poll_cq(struct hostd_cq *cq, uint32_t count, struct hostd_wc *wc);
+
+/* Waits for a completion: 1 if there is one, 0 if the time is over. Does not take it. */
+int hostd_wait_cq(struct hostd_cq *cq, int timeout_ms);
+
+/* Asks that the descriptor of hostd_cq_fd() becomes readable with the next completion
+ * (ibv_req_notify_cq); with `solicited_only`, with the next one that is solicited or did not succeed.
+ * Returns 1 if there is a completion already; then nothing was asked. */
+int hostd_req_notify_cq(struct hostd_cq *cq, int solicited_only);
+
+/* A descriptor for poll(2) and its like. It belongs to the queue: neither read nor close it. */
+int hostd_cq_fd(struct hostd_cq *cq);
+
+/* ---- Queue pairs ----------------------------------------------------------------------------- */
+
+/* A reliable connection's two work queues (ibv_qp of type IBV_QPT_RC). */
+struct hostd_qp;
+
+/* A shared receive queue (ibv_srq). */
+struct hostd_srq;
+
+/* What a queue pair is made of (ibv_qp_init_attr). */
+struct hostd_qp_init_attr {
+    struct hostd_cq *send_cq;
+    struct hostd_cq *recv_cq;   /* may be the same */
+    struct hostd_srq *srq;      /* where receives are taken from; NULL: own ones */
+    uint32_t max_send_wr;       /* sends that may be outstanding; 0: 64 */
+    uint32_t max_recv_wr;       /* receives that may be posted; 0: 64 */
+};
+
+struct hostd_qp_attr {
+    uint32_t id;     /* hostd_wc.qp_id */
+    uint32_t qp_num; /* on the wire */
+};
+
+/* What is posted to a send queue (ibv_wr_opcode). */
+enum hostd_wr_opcode {
+    HOSTD_WR_RDMA_WRITE = 0,
+    HOSTD_WR_RDMA_WRITE_WITH_IMM = 1,
+    HOSTD_WR_SEND = 2,
+    HOSTD_WR_SEND_WITH_IMM = 3,
+    HOSTD_WR_RDMA_READ = 4,
+    HOSTD_WR_ATOMIC_CMP_AND_SWP = 5,
+    HOSTD_WR_ATOMIC_FETCH_AND_ADD = 6,
+    HOSTD_WR_SEND_WITH_INV = 9 /* imm_data is the peer's key that is taken back */
+};
+
+enum hostd_send_flags {
+    HOSTD_SEND_FENCE = 1,     /* begin when all READs and atomic operations before are done */
+    HOSTD_SEND_SIGNALED = 2,  /* complete also when nothing went wrong */
+    HOSTD_SEND_SOLICITED = 4  /* the peer's completion is a solicited event */
+};
+
+/* A request for the send queue (ibv_send_wr). What the operation does not need is not looked at. */
+struct hostd_send_wr {
+    uint64_t wr_id;                  /* given back in the completion */
+    const struct hostd_sge *sg_list; /* what is sent; of READs and atomics where the answer goes */
+    uint32_t num_sge;                /* at most HOSTD_SGE_MAX */
+    uint32_t opcode;                 /* enum hostd_wr_opcode */
+    uint32_t send_flags;             /* enum hostd_send_flags */
+    uint32_t imm_data;
+    uint64_t remote_addr;            /* counts from the beginning of the peer's region */
+    uint32_t rkey;
+    uint32_t reserved;
+    uint64_t compare_add;            /* what is compared, or added */
+    uint64_t swap;
+};
+
+/* A request for a receive queue (ibv_recv_wr). A write with immediate data needs no memory. */
+struct hostd_recv_wr {
+    uint64_t wr_id;
+    const struct hostd_sge *sg_list;
+    uint32_t num_sge;
+    uint32_t reserved;
+};
+
+/* Creates a queue pair (ibv_create_qp). */
+int hostd_create_qp(struct hostd_context *context, const struct hostd_qp_init_attr *attr, struct hostd_qp **qp);
+
+int hostd_destroy_qp(struct hostd_qp *qp);
+
+int hostd_query_qp(struct hostd_qp *qp, struct hostd_qp_attr *attr);
+
+/* Posts `count` requests of the array `wr`, as many as there is room for, and returns how many
+ * (ibv_post_send). HOSTD_ERR_QUEUE_FULL if there is no room for the first; what is wrong with a later one
+ * is told when it comes first. Before a connection was asked for, sends are refused. */
+int hostd_post_send(struct hostd_qp *qp, const struct hostd_send_wr *wr, uint32_t count);
+
+/* Posts a SEND or an RDMA WRITE of the bytes at `data` (IBV_SEND_INLINE). They need no region and may
+ * change as soon as this returns. The request's own pieces are not looked at. */
+int hostd_post_send_inline(struct hostd_qp *qp, const struct hostd_send_wr *wr, const void *data, uint32_t length);
+
+/* Posts receives (ibv_post_recv), as hostd_post_send() does. */
+int hostd_post_recv(struct hostd_qp *qp, const struct hostd_recv_wr *wr, uint32_t count);
+
+/* Creates a shared receive queue (ibv_create_srq). With fewer than `limit` receives
+ * hostd_wait_srq_limit() returns; zero: never. */
+int hostd_create_srq(struct hostd_context *context, uint32_t entries, uint32_t limit, struct hostd_srq **srq);
+
+int hostd_destroy_srq(struct hostd_srq *srq);
+
+int hostd_post_srq_recv(struct hostd_srq *srq, const struct hostd_recv_wr *wr, uint32_t count);
+
+/* Sets the limit again, for one more return of hostd_wait_srq_limit() (ibv_modify_srq). */
+int hostd_set_srq_limit(struct hostd_srq *srq, uint32_t limit);
+
+/* 1 if the limit was reached (IBV_EVENT_SRQ_LIMIT_REACHED), 0 if the time is over. */
+int hostd_wait_srq_limit(struct hostd_srq *srq, int timeout_ms);
+
+/* ---- Connections ----------------------------------------------------------------------------- */
+
+/* Where connections are waited for (rdma_listen). */
+struct hostd_listener;
+
+/* A peer that wants to connect. */
+struct hostd_request;
+
+/* How a connection retries (rdma_conn_param). */
+struct hostd_conn_options {
+    uint8_t timeout;             /* local ACK time-out 4.096 us * 2^timeout, 1-31; 0 never gives up */
+    uint8_t retry_count;         /* time-outs without progress before the queue pair fails, 0-7 */
+    uint8_t rnr_retry;           /* tries of the peer when no receive is posted, 0-6; 7: for ever */
+    uint8_t min_rnr_timer;       /* how long it waits then, code 0-31 */
+    uint8_t responder_resources; /* READs and atomics of the peer at a time, 0-128 */
+    uint8_t initiator_depth;     /* the same of this side */
+};
+
+/* In which order messages are given out. Both ends ask; the earlier one here is what both get. */
+enum hostd_service {
+    HOSTD_SERVICE_ORDERED = 0,   /* each message after those before it */
+    HOSTD_SERVICE_UNORDERED = 1, /* each once, as soon as it is whole */
+    HOSTD_SERVICE_IDEMPOTENT = 2 /* the same, for messages that may be carried out twice */
+};
+
+enum hostd_pattern {
+    HOSTD_PATTERN_UNKNOWN = 0,
+    HOSTD_PATTERN_PAIRS = 1,       /* one to one, as in a ring */
+    HOSTD_PATTERN_MANY_TO_ONE = 2, /* many send to the peer at a time */
+    HOSTD_PATTERN_ALL_TO_ALL = 3
+};
+
+enum hostd_priority {
+    HOSTD_PRIORITY_NORMAL = 0,
+    HOSTD_PRIORITY_LOW = 1, /* may wait for others */
+    HOSTD_PRIORITY_HIGH = 2 /* others may wait for it */
+};
+
+/* What is sent on a queue pair; zeros say nothing. */
+struct hostd_traffic {
+    uint32_t block;    /* bytes of the pieces in which it is sent */
+    uint32_t pattern;  /* enum hostd_pattern */
+    uint32_t priority; /* enum hostd_priority */
+};
+
+enum hostd_granularity {
+    HOSTD_GRANULARITY_FLOW = 1,
+    HOSTD_GRANULARITY_FLOWLET = 2,
+    HOSTD_GRANULARITY_PACKET = 3
+};
+
+/* Which members of struct hostd_path_change count. */
+enum hostd_path_mask {
+    HOSTD_PATHS_GRANULARITY = 1,
+    HOSTD_PATHS_REORDER_PACKETS = 2,
+    HOSTD_PATHS_REORDER_TIME = 4,
+    HOSTD_PATHS_FLOWLET_TIMEOUT = 8
+};
+
+/* What is to become other on a connection that carries data. */
+struct hostd_path_change {
+    uint8_t add[32];     /* sub-paths that come into force: path p is bit p mod 8 of byte p / 8 */
+    uint8_t remove[32];  /* sub-paths that carry no new packets any more */
+    uint8_t weight_paths[32]; /* paths that get the weights below, */
+    uint8_t weights[32];      /* 1 to 100, */
+    uint32_t weight_count;    /* as many as this says */
+    uint32_t mask;            /* enum hostd_path_mask */
+    uint32_t granularity;     /* enum hostd_granularity */
+    uint16_t reorder_packets; /* packets by which one may be overtaken before it is taken for lost */
+    uint16_t reorder_time_us; /* microseconds of the same, 100 to 65,535 */
+    uint16_t flowlet_timeout_us; /* a pause that ends a flowlet */
+    uint16_t reserved;
+};
+
+/* What was agreed on with the peer. */
+struct hostd_connected {
+    char peer[48];
+    uint8_t private_data[32]; /* of the peer's application; also of one that rejected */
+    uint32_t private_len;
+    uint32_t mtu;         /* payload bytes of a packet */
+    uint32_t paths;       /* sub-paths in force; 1 for plain RoCEv2 */
+    uint32_t granularity; /* enum hostd_granularity */
+    uint32_t rej;         /* reason code of a REJ message; zero without one */
+};
+
+struct hostd_request_attr {
+    char peer[48];
+    uint8_t private_data[32];
+    uint32_t private_len;
+};
+
+/* Before a connection: how it retries; `options` begins as hostd_default_conn_options() says. */
+int hostd_default_conn_options(struct hostd_conn_options *options);
+int hostd_set_conn_options(struct hostd_qp *qp, const struct hostd_conn_options *options);
+
+/* Before a connection: the address that it comes from, one of hostd_query_gids() (rdma_bind_addr). */
+int hostd_bind_qp(struct hostd_qp *qp, const char *address);
+
+/* Before a connection: the service that its messages get (enum hostd_service). */
+int hostd_set_service(struct hostd_qp *qp, uint32_t service);
+
+/* At any time: what is sent on the queue pair. */
+int hostd_describe_traffic(struct hostd_qp *qp, const struct hostd_traffic *traffic);
+
+/* Changes the sub-paths of a connection, and waits until the peer has made the change, too. */
+int hostd_change_paths(struct hostd_qp *qp, const struct hostd_path_change *change, int timeout_ms);
+
+/* Connects to a listener (rdma_connect), which gets the private data. Post receives for the peer's first
+ * messages before. `connected` may be NULL; after HOSTD_ERR_CONNECT it has the peer's private data and
+ * `rej`. */
+int hostd_connect(struct hostd_qp *qp, const char *address, uint16_t port, const void *private_data,
+                  uint32_t private_len, int timeout_ms, struct hostd_connected *connected);
+
+/* Waits for connections to `port`, zero lets hostd choose; at `address`, NULL: at all. At most `backlog`
+ * requests wait for an answer. */
+int hostd_listen(struct hostd_context *context, const char *address, uint16_t port, uint16_t backlog,
+                 struct hostd_listener **listener);
+
+/* The port, also when hostd chose it. */
+int hostd_listener_port(struct hostd_listener *listener);
+
+int hostd_destroy_listener(struct hostd_listener *listener);
+
+/* Waits for a connection request (rdma_get_request). */
+int hostd_get_request(struct hostd_listener *listener, int timeout_ms, struct hostd_request **request);
+
+int hostd_query_request(struct hostd_request *request, struct hostd_request_attr *attr);
+
+/* Accepts with a queue pair (rdma_accept), and waits until the connection stands. The request is used up
+ * whatever comes of it, unless the error is HOSTD_ERR_ARGUMENT, HOSTD_ERR_HANDLE or HOSTD_ERR_BUSY. */
+int hostd_accept(struct hostd_request *request, struct hostd_qp *qp, const void *private_data,
+                 uint32_t private_len, int timeout_ms, struct hostd_connected *connected);
+
+/* Turns the peer down (rdma_reject), which gets the private data; the request is used up. */
+int hostd_reject(struct hostd_request *request, const void *private_data, uint32_t private_len);
+
+/* Closes the connection (rdma_disconnect), and waits until it is closed. */
+int hostd_disconnect(struct hostd_qp *qp, int timeout_ms);
+
+/* Waits until the connection has ended, and returns why (enum hostd_reason). HOSTD_ERR_TIMED_OUT if it has
+ * not. */
+int hostd_wait_disconnected(struct hostd_qp *qp, int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

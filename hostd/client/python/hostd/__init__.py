@@ -1,0 +1,61 @@
+"""Queue pairs over many paths, by the daemon hostd.
+
+The words are those of libibverbs. Memory of a region is reached in place, as a memoryview or as an array
+of numpy; bytes are sent from there and received into it without a copy in this process. Errors are
+exceptions; time-outs are seconds, and ``None`` has no end. Objects are given back by ``close`` or at the
+end of a ``with``.
+"""
+
+from ._completion import Completion, CompletionQueue, Opcode
+from ._context import Context, Gid, Limits, Listener, Request
+from ._errors import (
+    Busy,
+    Closed,
+    ConnectFailed,
+    DaemonGone,
+    Disconnected,
+    Error,
+    NoDaemon,
+    QueueFull,
+    Reason,
+    Refused,
+    RequestFailed,
+    Status,
+    TimedOut,
+)
+from ._library import VERSION
+from ._memory import Access, Piece, Region
+from ._queue_pair import Connected, QueuePair, Service
+
+__version__ = VERSION
+
+__all__ = [
+    "Access",
+    "Busy",
+    "Closed",
+    "Completion",
+    "CompletionQueue",
+    "ConnectFailed",
+    "Connected",
+    "Context",
+    "DaemonGone",
+    "Disconnected",
+    "Error",
+    "Gid",
+    "Limits",
+    "Listener",
+    "NoDaemon",
+    "Opcode",
+    "Piece",
+    "QueueFull",
+    "QueuePair",
+    "Reason",
+    "Refused",
+    "Region",
+    "Request",
+    "RequestFailed",
+    "Service",
+    "Status",
+    "TimedOut",
+    "VERSION",
+]

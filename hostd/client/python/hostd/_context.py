@@ -1,0 +1,143 @@
+"""Sessions, and connections that others ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, List, NamedTuple, Optional
+
+from ._completion import CompletionQueue
+from ._errors import Closed, Error, TimedOut, address_text, check
+from ._library import ffi, lib
+from ._memory import Access, Region
+from ._objects import Object, create, in_slices, milliseconds, or_none
+from ._queue_pair import Connected, QueuePair, connected_by
+
+
+class Limits(NamedTuple):
+    """What hostd allows (``struct hostd_limits``)."""
+
+    memory: int
+    message: int
+    queue_pairs: int
+
+
+@dataclass(frozen=True)
+class Gid:
+    """An address of hostd's interface (``struct hostd_gid``)."""
+
+    address: str
+    index: int
+    prefix_len: int
+    active: bool
+
+
+class Context(Object):
+    """A session with hostd: at the socket ``path``, or where ``HOSTD_SOCKET`` says, or
+    ``/run/hostd/hostd.sock``. Waits ``timeout`` seconds for a daemon that is not there.
+
+    :raises NoDaemon: none answers; Refused: it does not let this user in.
+    """
+
+    def __init__(self, path: Optional[str] = None, timeout: float = 0.0) -> None:
+        name: Any = ffi.NULL if path is None else path.encode()
+        handle = create("context", lambda out: lib.hostd_open(name, milliseconds(timeout), out))
+        super().__init__("context", handle, lib.hostd_close)
+
+    def limits(self) -> Limits:
+        """What hostd allows this application."""
+        out = ffi.new("struct hostd_limits *")
+        check(lib.hostd_query_limits(self._handle, out))
+        return Limits(out.memory, out.message, out.queue_pairs)
+
+    def gids(self) -> List[Gid]:
+        """The addresses of hostd's interface."""
+        count = check(lib.hostd_query_gids(self._handle, ffi.NULL, 0))
+        out = ffi.new("struct hostd_gid[]", count)
+        count = min(count, check(lib.hostd_query_gids(self._handle, out, count)))
+        return [
+            Gid(address_text(gid.address), gid.index, gid.prefix_len, bool(gid.active))
+            for gid in out[0:count]
+        ]
+
+    def allocate(self, length: int, access: Access = Access.LOCAL_WRITE) -> Region:
+        """Allocates and registers memory of zero bytes.
+
+        :raises Refused: more than the quota, or flags that do not go together.
+        """
+        return Region(self._handle, length, access)
+
+    def completion_queue(self, entries: int = 64) -> CompletionQueue:
+        """A completion queue, with a place for each request that may be outstanding."""
+        return CompletionQueue(self._handle, entries)
+
+    def queue_pair(
+        self,
+        send: CompletionQueue,
+        receive: Optional[CompletionQueue] = None,
+        *,
+        max_send_wr: int = 64,
+        max_recv_wr: int = 64,
+    ) -> QueuePair:
+        """A queue pair whose sends complete in ``send``, and its receives, too, or in ``receive``."""
+        return QueuePair(self._handle, send, receive or send, max_send_wr, max_recv_wr)
+
+    def listen(self, port: int = 0, address: Optional[str] = None, backlog: int = 16) -> "Listener":
+        """Waits for connections to a port; zero lets hostd choose."""
+        return Listener(self._handle, port, address, backlog)
+
+
+class Listener(Object):
+    """A port on which connections are waited for (``rdma_listen``)."""
+
+    def __init__(self, context: Any, port: int, address: Optional[str], backlog: int) -> None:
+        name: Any = ffi.NULL if address is None else address.encode()
+        handle = create("listener", lambda out: lib.hostd_listen(context, name, port, backlog, out))
+        super().__init__("listener", handle, lib.hostd_destroy_listener)
+        self.port: int = check(lib.hostd_listener_port(handle))
+
+    def get_request(self, timeout: Optional[float] = None) -> "Request":
+        """Waits for a peer that wants to connect.
+
+        :raises TimedOut: none came.
+        """
+        out = ffi.new("struct hostd_request **")
+        call = lambda ms: lib.hostd_get_request(self._handle, ms, out)  # noqa: E731
+        if in_slices(timeout, lambda left: or_none(call, left)) is None:
+            raise TimedOut(lib.HOSTD_ERR_TIMED_OUT, "nobody asks for a connection")
+        return Request(out[0])
+
+
+class Request:
+    """A peer that wants to connect. It is accepted or rejected once; one that nobody answers is
+    rejected when nothing refers to it any more."""
+
+    def __init__(self, handle: Any) -> None:
+        attr = ffi.new("struct hostd_request_attr *")
+        check(lib.hostd_query_request(handle, attr))
+        self._handle: Any = ffi.gc(handle, lambda it: lib.hostd_reject(it, ffi.NULL, 0))
+        self.peer: str = address_text(attr.peer)
+        self.private: bytes = bytes(ffi.buffer(attr.private_data, attr.private_len))
+
+    def _take(self) -> Any:
+        handle, self._handle = self._handle, None
+        if handle is None:
+            raise Closed(lib.HOSTD_ERR_HANDLE, "the request was answered")
+        ffi.gc(handle, None)
+        return handle
+
+    def accept(
+        self, queue_pair: QueuePair, private: bytes = b"", timeout: Optional[float] = None
+    ) -> Connected:
+        """Accepts, and waits until the connection stands."""
+        pair, length, ms = queue_pair._handle, len(private), milliseconds(timeout)
+        handle = self._take()
+        try:
+            return connected_by(lambda out: lib.hostd_accept(handle, pair, private, length, ms, out))
+        except Error:
+            # If the call itself was wrong, the peer waits still.
+            lib.hostd_reject(handle, ffi.NULL, 0)
+            raise
+
+    def reject(self, private: bytes = b"") -> None:
+        """Turns the peer down, which gets the private data."""
+        check(lib.hostd_reject(self._take(), private, len(private)))

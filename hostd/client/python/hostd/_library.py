@@ -1,0 +1,36 @@
+"""The C library, as its header declares it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import cffi
+
+#: Environment variable with the path of the library, if the loader is not to look for it.
+LIBRARY_ENV = "HOSTD_LIBRARY"
+
+#: The version whose structures this package knows.
+LIBRARY = "libhostd.so.0"
+
+
+def declarations(header: str) -> str:
+    """What cffi reads of the header: all but what is for the preprocessor and for C++."""
+    without = re.sub(r"#ifdef __cplusplus\n.*?#endif\n", "", header, flags=re.DOTALL)
+    return "\n".join(line for line in without.splitlines() if not line.startswith("#"))
+
+
+ffi: Any = cffi.FFI()
+ffi.cdef(declarations((Path(__file__).parent / "hostd.h").read_text(encoding="utf-8")))
+lib: Any = ffi.dlopen(os.environ.get(LIBRARY_ENV, LIBRARY))
+
+
+def text(pointer: Any) -> str:
+    """The text at a pointer of the library."""
+    return str(ffi.string(pointer), "utf-8", "replace")
+
+
+#: Version of the library.
+VERSION: str = text(lib.hostd_version())

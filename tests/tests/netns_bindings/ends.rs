@@ -1,0 +1,151 @@
+//! Servers and clients on hosts of a laboratory.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use fabric_tests::installed::{self, Linked, library_folder, root};
+use lab::observe::fabric;
+use lab::{Lab, exclusive};
+use nix::fcntl::Flock;
+use tempfile::TempDir;
+
+/// A fabric with two leaves and two spines, and the installed library.
+pub(crate) struct Rig {
+    lab: Lab,
+    system: TempDir,
+    _alone: Flock<File>,
+}
+
+impl Rig {
+    /// The name has at most 8 letters.
+    pub(crate) fn new(name: &str) -> Self {
+        let alone = exclusive().unwrap();
+        let system = tempfile::tempdir().unwrap();
+        let _ = installed::make("install", system.path());
+        let lab = fabric(name).size(2, 2, 2).up().unwrap();
+        Self {
+            lab,
+            system,
+            _alone: alone,
+        }
+    }
+
+    pub(crate) fn with_lab(&self, work: impl FnOnce(&Lab)) {
+        work(&self.lab);
+    }
+
+    /// Builds a C program with the installed library.
+    pub(crate) fn compile(&self, source: &Path) -> PathBuf {
+        installed::compile(self.system.path(), source, Linked::Shared)
+    }
+
+    /// Builds an example in C.
+    pub(crate) fn example(&self, name: &str) -> PathBuf {
+        let folder = root().join("hostd/client/c/examples");
+        self.compile(&folder.join(format!("{name}.c")))
+    }
+
+    /// Where servers are reached.
+    pub(crate) fn server_address(&self) -> String {
+        self.lab.host("h2").address(false).to_string()
+    }
+
+    /// A program on a host, which finds the installed library and the tree's Python package.
+    fn command(&self, host: &str, words: &[String]) -> Command {
+        let library = library_folder(self.system.path());
+        let mut command = self.lab.host(host).command(words);
+        command
+            .env("HOSTD_LIBRARY", library.join("libhostd.so.0"))
+            .env("LD_LIBRARY_PATH", library)
+            .env("PYTHONPATH", root().join("hostd/client/python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    }
+
+    /// Runs a program on the client's host; what it printed.
+    pub(crate) fn run_client(&self, words: &[String]) -> String {
+        let output = self.command("h1", words).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(output.status.success(), "{words:?}: {text}");
+        text
+    }
+}
+
+/// A program on the server's host, which is ended with its test.
+pub(crate) struct Program {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    first: String,
+}
+
+impl Program {
+    /// Starts it and waits for its first line.
+    pub(crate) fn start(rig: &Rig, words: &[String]) -> Self {
+        let mut command = rig.command("h2", words);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut first = String::new();
+        output.read_line(&mut first).unwrap();
+        Self {
+            process,
+            output,
+            first,
+        }
+    }
+
+    /// Starts `words serve 0` and waits until it listens.
+    pub(crate) fn serve(rig: &Rig, words: &[String]) -> Self {
+        let serve = ["serve", "0"].map(str::to_owned);
+        Self::start(rig, &[words, &serve].concat())
+    }
+
+    /// The first line.
+    pub(crate) fn first(&self) -> &str {
+        self.first.trim()
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> &str {
+        let port = self.first().strip_prefix("listening on port ");
+        port.unwrap_or_else(|| panic!("{}", self.first))
+    }
+
+    /// What it printed after its first line, when it has ended well.
+    pub(crate) fn end(mut self) -> String {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        assert!(self.process.wait().unwrap().success(), "{rest}");
+        rest
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// How a client takes the server's address.
+pub(crate) struct Client {
+    /// As `ADDRESS PORT`, and not as `ADDRESS:PORT`.
+    pub(crate) apart: bool,
+}
+
+impl Client {
+    /// Runs `words` with the server's address and one word more; what it printed.
+    pub(crate) fn run(&self, rig: &Rig, words: &[String], port: &str, last: &str) -> String {
+        let address = rig.server_address();
+        let mut words = words.to_vec();
+        if self.apart {
+            words.extend([address, port.to_owned()]);
+        } else {
+            words.push(format!("{address}:{port}"));
+        }
+        words.push(last.to_owned());
+        rig.run_client(&words)
+    }
+}

@@ -547,6 +547,7 @@ async fn pass_notices(
         match notice {
             Notice::Event(session, event) => applications.deliver(session, event),
             Notice::NeedRoute(destination) => routes.need(destination),
+            Notice::Reset(answer) => command::confirm(answer),
         }
     }
     Err(HostError::WorkerEnded)

@@ -39,6 +39,7 @@ use crate::verbs::{
 use common::time::Time;
 use crossbeam_channel::Sender;
 use hostd_client::abi::answer::Event;
+use hostd_client::abi::attributes::QueuePairState;
 use hostd_client::abi::doorbell::{DoorbellPage, WORDS};
 use hostd_client::abi::types::{ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX};
@@ -293,6 +294,9 @@ impl<M: RegionMemory> Table<M> {
             Asked::Disconnect(qp, answer) => reply(answer, self.disconnect(session, qp, engine)),
             Asked::ConnectByHand(qp, by_hand, answer) => {
                 reply(answer, self.connect_by_hand(session, qp, &by_hand, engine));
+            }
+            Asked::ModifyQueuePair(qp, QueuePairState::Reset, given, answer) => {
+                self.reset(session, qp, &given, answer, engine);
             }
             Asked::ModifyQueuePair(qp, next, given, answer) => {
                 reply(answer, self.modify(session, qp, next, &given, engine));

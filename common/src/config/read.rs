@@ -61,18 +61,16 @@ pub(super) fn read<T: Settings>(
     }
 }
 
-/// The reason why a section of the file is refused, with how its heading has to be: one pair of
-/// brackets is a table, two are one of a list of tables.
+/// The reason why a section of the file is refused, with how its heading has to be if it is to be
+/// one of a list.
 fn with_brackets(node: &Node, reason: String) -> String {
-    let Place::File { .. } = node.place else {
-        return reason;
-    };
-    let key = without_indices(&node.key);
-    match reason.as_str() {
-        "a table is not a list" => format!("{reason}: begin each of them with [[{key}]]"),
-        "a list is not a table" => format!("{reason}: there is one, which begins with [{key}]"),
-        _ => reason,
+    let in_file = matches!(node.place, Place::File { .. });
+    // An element is none where its list is a table by mistake.
+    if in_file && reason == "a table is not a list" && !node.key.ends_with(']') {
+        let heading = without_indices(&node.key);
+        return format!("{reason}: begin each of them with [[{heading}]]");
     }
+    reason
 }
 
 /// The key as a heading of the file has it.

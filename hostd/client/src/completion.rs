@@ -114,8 +114,8 @@ impl CompletionQueue {
     /// order, then its receives. Whether it was carried out nobody knows.
     ///
     /// # Errors
-    /// [`Error::DaemonGone`] when the daemon is gone and nothing is outstanding any more. Also those
-    /// who only ever poll learn of its end: with the first poll in vain that comes 20 ms later.
+    /// [`Error::DaemonGone`] when the daemon is gone and nothing is outstanding any more. Those who
+    /// only ever poll learn of its end: with the first poll in vain that comes 20 ms later.
     pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
         if let Some(completion) = self.take()? {
             return Ok(Some(completion));

@@ -15,7 +15,8 @@
 //!   asynchronous  the waits as futures, with feature `tokio`; tasks   what they need
 //!   context region completion queue_pair shared_queue listener   the objects of the library
 //!   lists   requests of several pieces, and with inline data
-//!   outstanding  what was posted and has not completed; states   those of a queue pair
+//!   outstanding  what was posted and has not completed
+//!   states   those of a queue pair; stage   what may be posted in them
 //!   window   keys of regions that can be taken back
 //!   port     the daemon's port: state, GIDs, partition keys, events
 //! ```
@@ -51,6 +52,7 @@ mod session;
 mod shared_queue;
 pub mod shm;
 pub mod shm_socket;
+mod stage;
 mod states;
 #[cfg(feature = "tokio")]
 mod tasks;

@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(rest(&ledger), [1, 2]);
     }
 
-    /// HT-2: an application that never asks for a completion does not make the ledger grow: what the
+    /// HT-2: an application that never asks for completions does not make the ledger grow: what the
     /// daemon cannot hold any more is done.
     #[test]
     fn requests_without_completions_are_bounded() {

@@ -12,7 +12,7 @@ use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
 use crate::channel::deadline;
 use crate::outstanding::{Ledger, Side, Users};
 use crate::session::{Object, Session, agree, unexpected};
-use crate::states::Stage;
+use crate::stage::Stage;
 use crate::{CompletionQueue, Error, Slice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;

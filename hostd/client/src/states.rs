@@ -3,40 +3,11 @@
 use crate::abi::answer::{Event, Reply};
 use crate::abi::attributes::{QueuePairAttributes, QueuePairState};
 use crate::abi::message::Request;
-use crate::abi::types::ErrorCode;
 use crate::channel::deadline;
 use crate::session::unexpected;
 use crate::{Error, QueuePair};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
-
-/// What may be posted. Futures change it through a shared reference.
-#[derive(Debug)]
-pub(crate) struct Stage(AtomicU8);
-
-/// Nothing: in RESET.
-const NOTHING: u8 = 0;
-/// Receives: in INIT.
-const RECEIVES: u8 = 1;
-/// Sends, too: a connection was asked for, or the state changed.
-const ALL: u8 = 2;
-
-impl Default for Stage {
-    fn default() -> Self {
-        Self(AtomicU8::new(RECEIVES))
-    }
-}
-
-impl Stage {
-    fn set(&self, stage: u8) {
-        self.0.store(stage, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 impl QueuePair {
     /// Takes the queue pair to another state, or changes attributes in INIT, RTS or SQD
@@ -63,7 +34,7 @@ impl QueuePair {
         self.context.channel.call(&request, None)?;
         match next {
             QueuePairState::Reset => self.begin_anew(),
-            QueuePairState::Init => self.stage.set(RECEIVES),
+            QueuePairState::Init => self.stage.init(),
             _ => self.begin_sends(),
         }
         Ok(())
@@ -71,7 +42,7 @@ impl QueuePair {
 
     /// The daemon has forgotten all that was posted and happened.
     fn begin_anew(&mut self) {
-        self.stage.set(NOTHING);
+        self.stage.reset();
         self.sends.forget();
         self.receives.forget();
         self.ended = OnceLock::new();
@@ -117,16 +88,12 @@ impl QueuePair {
 
     /// Sends may be posted from now on.
     pub(crate) fn begin_sends(&self) {
-        self.stage.set(ALL);
+        self.stage.begin();
     }
 
     /// Whether sends may be posted: once a connection was asked for.
     pub(crate) fn may_send(&self) -> Result<(), Error> {
-        match self.stage.get() {
-            ALL => Ok(()),
-            NOTHING => Err(reset()),
-            _ => Err(invalid("INIT: connect it before sends are posted")),
-        }
+        self.stage.may_send()
     }
 
     /// Whether receives may be posted here.
@@ -134,20 +101,6 @@ impl QueuePair {
         if self.shares() {
             return Err(Error::SharedReceives);
         }
-        if self.stage.get() == NOTHING {
-            return Err(reset());
-        }
-        Ok(())
-    }
-}
-
-fn reset() -> Error {
-    invalid("RESET: take it to INIT before anything is posted")
-}
-
-fn invalid(state: &str) -> Error {
-    Error::Refused {
-        code: ErrorCode::InvalidState,
-        text: format!("the queue pair is in {state}"),
+        self.stage.may_receive()
     }
 }

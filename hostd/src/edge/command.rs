@@ -207,8 +207,8 @@ pub enum Notice {
     Event(SessionId, Event),
     /// Packets wait for a route to this address.
     NeedRoute(IpAddr),
-    /// A queue pair was reset: this is to be answered once all notices before are passed on, so that
-    /// the application hears nothing later of what the queue pair was before.
+    /// A queue pair was reset: to be answered once all notices before are passed on, so that the
+    /// application hears nothing later of what the queue pair was before.
     Reset(Answer<Readied>),
 }
 

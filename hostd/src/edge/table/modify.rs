@@ -50,8 +50,8 @@ impl<M: RegionMemory> Table<M> {
     }
 
     /// Takes a queue pair to RESET, from any state: what was posted is forgotten without
-    /// completions, the peer of a connection is told of its end. Later the application hears nothing
-    /// of what was before.
+    /// completions, the peer of a connection is told of its end. Later the application hears
+    /// nothing of what was before.
     pub(super) fn reset(
         &mut self,
         session: SessionId,

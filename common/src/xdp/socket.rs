@@ -213,17 +213,6 @@ impl AfXdpQueue {
         self.door.enter(self.queue, self.fd())
     }
 
-    /// The worker has begun, and the device has buffers.
-    #[cold]
-    fn begin_late(&mut self) {
-        if let Err(error) = self.begin() {
-            tracing::error!(
-                "queue {}: the kernel keeps its packets: {error}",
-                self.queue
-            );
-        }
-    }
-
     /// Number of the queue on its device.
     pub fn queue(&self) -> u32 {
         self.queue
@@ -585,8 +574,11 @@ impl QueueIo for AfXdpQueue {
 
     fn flush(&mut self, pool: &mut FramePool, now: Time) {
         self.heartbeat.beat(now);
-        if !self.begun {
-            self.begin_late();
+        if !self.begun
+            && let Err(error) = self.begin()
+        {
+            let queue = self.queue;
+            tracing::error!("queue {queue}: its packets stay the kernel's: {error}");
         }
         if self.kernel.rings.transmit.pending() > 0 {
             self.send(now);

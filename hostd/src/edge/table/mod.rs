@@ -39,7 +39,6 @@ use crate::verbs::{
 use common::time::Time;
 use crossbeam_channel::Sender;
 use hostd_client::abi::answer::Event;
-use hostd_client::abi::attributes::QueuePairState;
 use hostd_client::abi::doorbell::{DoorbellPage, WORDS};
 use hostd_client::abi::types::{ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX};
@@ -295,11 +294,8 @@ impl<M: RegionMemory> Table<M> {
             Asked::ConnectByHand(qp, by_hand, answer) => {
                 reply(answer, self.connect_by_hand(session, qp, &by_hand, engine));
             }
-            Asked::ModifyQueuePair(qp, QueuePairState::Reset, given, answer) => {
-                self.reset(session, qp, &given, answer, engine);
-            }
             Asked::ModifyQueuePair(qp, next, given, answer) => {
-                reply(answer, self.modify(session, qp, next, &given, engine));
+                self.change_state(session, qp, (next, &given), answer, engine);
             }
             Asked::QueryQueuePair(qp, answer) => reply(answer, self.query(session, qp, engine)),
             Asked::Paths(qp, asked) => self.paths(session, qp, asked, engine),

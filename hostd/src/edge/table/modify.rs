@@ -9,8 +9,22 @@ use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::types;
 
 impl<M: RegionMemory> Table<M> {
-    /// Changes the state or attributes of a queue pair.
-    pub(super) fn modify(
+    /// Changes the state or attributes of a queue pair, and answers.
+    pub(super) fn change_state(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        (next, given): (QueuePairState, &QueuePairAttributes),
+        answer: Answer<Readied>,
+        engine: &mut Engine<M>,
+    ) {
+        match next {
+            QueuePairState::Reset => self.reset(session, qp, given, answer, engine),
+            _ => reply(answer, self.modify(session, qp, next, given, engine)),
+        }
+    }
+
+    fn modify(
         &mut self,
         session: SessionId,
         qp: u32,
@@ -52,7 +66,7 @@ impl<M: RegionMemory> Table<M> {
     /// Takes a queue pair to RESET, from any state: what was posted is forgotten without
     /// completions, the peer of a connection is told of its end. Later the application hears
     /// nothing of what was before.
-    pub(super) fn reset(
+    fn reset(
         &mut self,
         session: SessionId,
         qp: u32,

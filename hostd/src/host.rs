@@ -532,9 +532,8 @@ fn in_force(loaded: &Loaded<Config>, interfaces: Interfaces) -> InForce {
 }
 
 async fn listen_metrics(address: SocketAddr) -> Result<tokio::net::TcpListener, HostError> {
-    tokio::net::TcpListener::bind(address)
-        .await
-        .map_err(|source| HostError::Metrics { address, source })
+    let bound = tokio::net::TcpListener::bind(address).await;
+    bound.map_err(|source| HostError::Metrics { address, source })
 }
 
 /// Hands on what the worker reports; ends only when the worker does.
@@ -547,6 +546,7 @@ async fn pass_notices(
         match notice {
             Notice::Event(session, event) => applications.deliver(session, event),
             Notice::NeedRoute(destination) => routes.need(destination),
+            Notice::Reset(answer) => command::confirm(answer),
         }
     }
     Err(HostError::WorkerEnded)

@@ -105,8 +105,7 @@ fn forward(
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
     let spare = spare_slots(config, devices.len());
-    let numbers = 0..devices.len() + spare;
-    let compiled = compiled.spread(numbers.map(|number| number < devices.len()));
+    let compiled = compiled.spread((0..devices.len() + spare).map(|it| it < devices.len()));
     let receive_rings: Vec<u32> = facts.iter().map(|port| port.ring).collect();
     let spare_frames = config.spare_frames(&facts);
     let active = ActiveConfig::new(source, loaded.clone(), facts, &compiled)

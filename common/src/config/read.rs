@@ -4,8 +4,8 @@
 //! there, and the rest is read again, until nothing is left to refuse. Each round removes
 //! something.
 
-use super::document::{Document, join, remove};
-use super::fault::Fault;
+use super::document::{Document, Node, join, remove};
+use super::fault::{Fault, Place};
 use super::refusal::Refusals;
 use super::settings::Settings;
 use super::wording::{Wrong, understood};
@@ -36,7 +36,7 @@ pub(super) fn read<T: Settings>(
         let node = document.node(number);
         let (key, reason) = match understood(error.message()) {
             Wrong::Missing(key) => (join(&node.key, &key), "is missing".to_owned()),
-            Wrong::Refused(reason) => (node.key.clone(), reason),
+            Wrong::Refused(reason) => (node.key.clone(), with_brackets(node, reason)),
         };
         // A key that has to be there, and was removed, has been told of.
         if !removed.contains(&key) {
@@ -59,6 +59,24 @@ pub(super) fn read<T: Settings>(
     } else {
         Err(faults)
     }
+}
+
+/// The reason why a section of the file is refused, with how its heading has to be if it is to be
+/// one of a list.
+fn with_brackets(node: &Node, reason: String) -> String {
+    let in_file = matches!(node.place, Place::File { .. });
+    // An element is none where its list is a table by mistake.
+    if in_file && reason == "a table is not a list" && !node.key.ends_with(']') {
+        let heading = without_indices(&node.key);
+        return format!("{reason}: begin each of them with [[{heading}]]");
+    }
+    reason
+}
+
+/// The key as a heading of the file has it.
+fn without_indices(key: &str) -> String {
+    let parts = key.split(']').map(|part| part.split('[').next());
+    parts.map(Option::unwrap_or_default).collect()
 }
 
 /// What the settings themselves refuse. What depends on keys that were `removed` is left out: their

@@ -12,7 +12,6 @@ use super::umem::Umem;
 use crate::time::Span;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// How a port is to be opened.
@@ -39,6 +38,9 @@ pub struct PortOptions {
     /// [`RING_MIN`] to [`RING_MAX`]; `None`: as
     /// many as the [`Umem`] says.
     pub receive_ring: Option<u32>,
+    /// The kernel gets the packets of a queue until its worker has begun: else they wait for it
+    /// from the moment when the port is open.
+    pub begin_with_worker: bool,
 }
 
 impl PortOptions {
@@ -54,6 +56,7 @@ impl PortOptions {
             storm_limits: None,
             patience: Span::from_nanos(0),
             receive_ring: None,
+            begin_with_worker: false,
         }
     }
 
@@ -250,10 +253,13 @@ fn finish(
             let attachment = steering.attachment().clone();
             let heartbeat = steering.heartbeats().of_queue(queue);
             let heartbeat = heartbeat.expect("one for each of QUEUES_MAX queues");
-            let queue = AfXdpQueue::new(umem, bound, queue, mode, attachment, heartbeat)?;
-            steering
-                .set_socket(queue.queue(), queue.as_fd())
-                .map_err(|error| XdpError::steering(&device.name, "add a socket to", error))?;
+            let signs = (attachment, heartbeat);
+            let mut queue = AfXdpQueue::new(umem, bound, (queue, mode), signs, steering.door())?;
+            if !options.begin_with_worker {
+                let opened = queue.begin();
+                opened
+                    .map_err(|error| XdpError::steering(&device.name, "add a socket to", error))?;
+            }
             Ok(queue)
         })
         .collect::<Result<Vec<_>, XdpError>>()?;

@@ -24,7 +24,7 @@ use super::mode::Mode;
 use super::pieces::{Assembly, fitting, has_gap, join};
 use super::queue::QueueIo;
 use super::ring::{Rings, get_option, set_option};
-use super::steer::Attachment;
+use super::steer::{Attachment, Door};
 use super::umem::{Ended, Holders, Umem, frames_per_queue};
 use crate::sync::counter::Counter;
 use crate::time::{Span, Time};
@@ -124,6 +124,9 @@ pub struct AfXdpQueue {
     counters: Arc<QueueCounters>,
     attachment: Arc<Attachment>,
     heartbeat: Heartbeat,
+    door: Door,
+    /// The program gives it packets.
+    begun: bool,
 }
 
 /// The rings and their socket, which is closed after they are unmapped.
@@ -159,10 +162,9 @@ impl AfXdpQueue {
     pub(super) fn new(
         umem: &Umem,
         bound: Bound,
-        queue: u32,
-        mode: Mode,
-        attachment: Arc<Attachment>,
-        heartbeat: Heartbeat,
+        (queue, mode): (u32, Mode),
+        (attachment, heartbeat): (Arc<Attachment>, Heartbeat),
+        door: Door,
     ) -> Result<Self, XdpError> {
         let (ring, receive_ring) = (umem.ring(), bound.receive);
         let fd = bound.kernel.socket.as_fd();
@@ -196,11 +198,19 @@ impl AfXdpQueue {
             counters: Arc::default(),
             attachment,
             heartbeat,
+            door,
+            begun: false,
         };
         // Before the first packet: the kernel drops what it has no buffer for.
         let mut pool = FramePool::new(umem.region().clone());
         queue.restock(&mut pool, FILL_FACTOR * receive_ring);
         Ok(queue)
+    }
+
+    /// From now on the program gives the socket packets.
+    pub(super) fn begin(&mut self) -> io::Result<()> {
+        self.begun = true;
+        self.door.enter(self.queue, self.fd())
     }
 
     /// Number of the queue on its device.
@@ -564,6 +574,12 @@ impl QueueIo for AfXdpQueue {
 
     fn flush(&mut self, pool: &mut FramePool, now: Time) {
         self.heartbeat.beat(now);
+        if !self.begun
+            && let Err(error) = self.begin()
+        {
+            let queue = self.queue;
+            tracing::error!("queue {queue}: its packets stay the kernel's: {error}");
+        }
         if self.kernel.rings.transmit.pending() > 0 {
             self.send(now);
         }

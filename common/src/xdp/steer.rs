@@ -186,12 +186,24 @@ pub struct Steering {
     members: MapHandle,
     local4: MapHandle,
     local6: MapHandle,
-    sockets: MapHandle,
+    sockets: Door,
     counts: MapHandle,
 }
 
+/// Where the sockets of a port are entered, from which on the program gives them packets.
+#[derive(Clone)]
+pub(super) struct Door(Arc<MapHandle>);
+
+impl Door {
+    /// Enters the socket of a queue.
+    pub(super) fn enter(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let value = socket.as_raw_fd().to_ne_bytes();
+        update(&self.0, &queue.to_ne_bytes(), &value)
+    }
+}
+
 impl Steering {
-    /// Loads the program and attaches it to `device`. Sockets are added with [`Self::set_socket`].
+    /// Loads the program and attaches it to `device`. Sockets are added by [`Self::door`].
     pub(super) fn attach(
         device: &Device,
         hook: Hook,
@@ -221,7 +233,7 @@ impl Steering {
             members: map("steer_members")?,
             local4: map("steer_local4")?,
             local6: map("steer_local6")?,
-            sockets: map("steer_sockets")?,
+            sockets: Door(Arc::new(map("steer_sockets")?)),
             counts: map("steer_counts")?,
         };
         let limits = set_limits(&map("steer_buckets")?, &orders);
@@ -253,9 +265,8 @@ impl Steering {
         self.hook
     }
 
-    pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let value = socket.as_raw_fd().to_ne_bytes();
-        update(&self.sockets, &queue.to_ne_bytes(), &value)
+    pub(super) fn door(&self) -> Door {
+        self.sockets.clone()
     }
 
     /// Declares `address` one of the kernel's: packets to it are the kernel's on a switch port, and

@@ -90,7 +90,7 @@ impl CompletionQueue {
     /// Takes the oldest completion, waiting for it. A future that is dropped takes none.
     ///
     /// # Errors
-    /// [`Error::DaemonGone`].
+    /// [`Error::DaemonGone`] as [`Self::poll`].
     pub async fn next_async(&mut self) -> Result<Completion, Error> {
         loop {
             if let Some(completion) = self.poll()? {
@@ -110,8 +110,7 @@ impl CompletionQueue {
             };
             match ready {
                 Some(ready) => ready.map_err(kernel("epoll_wait"))?.clear_ready(),
-                // What was done before stands in the ring still.
-                None => return self.poll()?.ok_or(Error::DaemonGone),
+                None => return self.flush_one(),
             }
         }
     }

@@ -232,7 +232,13 @@ impl Channel {
                 Ok(()) => return Ok(()),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
-                    let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLOUT)];
+                    // The daemon reads nothing while its answers are not taken, also those that
+                    // nobody waits for.
+                    let events = match self.take_in()? {
+                        true => PollFlags::POLLOUT | PollFlags::POLLIN,
+                        false => PollFlags::POLLOUT,
+                    };
+                    let mut fds = [PollFd::new(self.as_fd(), events)];
                     if !wait_ready(&mut fds, until)? {
                         return Err(Error::TimedOut);
                     }
@@ -247,6 +253,31 @@ impl Channel {
                     });
                 }
             }
+        }
+    }
+
+    /// Reads what has come, unless a thread does that. Whether this one may. Does not wait.
+    fn take_in(&self) -> Result<bool, Error> {
+        let mut state = self.lock();
+        let may = !state.reading;
+        let mut came = false;
+        while may && !state.gone {
+            match self.receive(Instant::now()) {
+                Ok(received) => state.gone |= store(&mut state, received).is_err(),
+                Err(Error::TimedOut) => break,
+                Err(_) => state.gone = true,
+            }
+            came = true;
+        }
+        let gone = state.gone;
+        drop(state);
+        if came {
+            self.announce();
+        }
+        if gone {
+            Err(Error::DaemonGone)
+        } else {
+            Ok(may)
         }
     }
 

@@ -4,9 +4,10 @@ use crate::Error;
 use crate::abi::answer::Reply;
 use crate::abi::descriptor::{COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus};
 use crate::abi::message::Request;
-use crate::abi::ring::{Consumer, RingMemory, ring_entries};
+use crate::abi::ring::{Consumer, RingFault, RingMemory, ring_entries};
 use crate::abi::types::ObjectKind;
 use crate::channel::{deadline, wait_ready};
+use crate::outstanding::Users;
 use crate::session::{Object, Session, agree, descriptors, unexpected};
 use nix::poll::{PollFd, PollFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -48,6 +49,10 @@ pub struct CompletionQueue {
     handle: u32,
     object: Arc<Object>,
     entries: u32,
+    /// Whose requests complete here.
+    pub(crate) users: Arc<Users>,
+    /// The daemon is gone, and all that it has put in was taken: the library flushes the rest.
+    over: bool,
     #[cfg(feature = "tokio")]
     pub(crate) readiness: Option<tokio::io::unix::AsyncFd<OwnedFd>>,
 }
@@ -70,6 +75,8 @@ impl CompletionQueue {
             handle,
             object,
             entries,
+            users: Arc::default(),
+            over: false,
             #[cfg(feature = "tokio")]
             readiness: None,
         })
@@ -94,29 +101,64 @@ impl CompletionQueue {
         self.wake.as_fd()
     }
 
+    /// Whether completions come from the library, because the daemon is gone: what it flushes does
+    /// not say that a peer closed or failed.
+    pub fn daemon_is_gone(&self) -> bool {
+        self.over
+    }
+
     /// Takes the oldest completion, without waiting (`ibv_poll_cq`).
     ///
+    /// When the daemon is gone, each request of the queue pairs that complete here which has not
+    /// completed does so now, as [`CompletionStatus::Flushed`]: of each queue pair its sends in
+    /// order, then its receives. Whether it was carried out nobody knows.
+    ///
     /// # Errors
-    /// [`Error::DaemonGone`], also to those who only ever poll: with the first poll in vain that
-    /// comes 20 ms after the daemon ended.
+    /// [`Error::DaemonGone`] when the daemon is gone and nothing is outstanding any more. Those who
+    /// only ever poll learn of its end: with the first poll in vain that comes 20 ms later.
     pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
+        if let Some(completion) = self.take()? {
+            return Ok(Some(completion));
+        }
+        match self.context.look_after_daemon() {
+            Ok(()) if !self.over => Ok(None),
+            Ok(()) | Err(Error::DaemonGone) => self.flush_one().map(Some),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The daemon is gone: takes what it has put in before, then what the library flushes.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`] when nothing is outstanding.
+    pub(crate) fn flush_one(&mut self) -> Result<Completion, Error> {
+        if let Some(completion) = self.take()? {
+            return Ok(completion);
+        }
+        // What a daemon that lives on puts in from now on, because it threw this application out,
+        // is a second completion of the same requests.
+        self.over = true;
+        self.users
+            .flush_one()
+            .map(completion)
+            .ok_or(Error::DaemonGone)
+    }
+
+    /// Takes what the daemon has put in.
+    fn take(&mut self) -> Result<Option<Completion>, Error> {
+        if self.over {
+            return Ok(None);
+        }
         let Some(bytes) = self.ring.pop()? else {
-            return self.context.look_after_daemon().map(|()| None);
+            return Ok(None);
         };
         self.ring.release();
         if self.ring.take_starvation() {
             self.context.wake_daemon();
         }
         let entry = CompletionEntry::parse(&bytes)?;
-        Ok(Some(Completion {
-            wr_id: entry.wr_id,
-            status: entry.status,
-            opcode: entry.opcode,
-            byte_len: entry.byte_len,
-            immediate: entry.immediate,
-            invalidated: entry.invalidated,
-            queue_pair: entry.qp,
-        }))
+        self.users.complete(&entry);
+        Ok(Some(completion(entry)))
     }
 
     /// Asks that [`Self::as_fd`] becomes readable with the next completion (`ibv_req_notify_cq`).
@@ -125,8 +167,7 @@ impl CompletionQueue {
     /// # Errors
     /// The ring is broken.
     pub fn arm(&mut self) -> Result<bool, Error> {
-        self.drain_wakes();
-        Ok(self.ring.arm()?)
+        self.arm_by(Consumer::arm)
     }
 
     /// Asks that [`Self::as_fd`] becomes readable with the next completion that is solicited, or
@@ -136,8 +177,18 @@ impl CompletionQueue {
     /// # Errors
     /// The ring is broken.
     pub fn arm_solicited(&mut self) -> Result<bool, Error> {
+        self.arm_by(Consumer::arm_urgent)
+    }
+
+    fn arm_by(
+        &mut self,
+        arm: impl Fn(&mut Consumer<COMPLETION_LEN>) -> Result<bool, RingFault>,
+    ) -> Result<bool, Error> {
+        if self.over {
+            return Ok(self.users.is_waiting());
+        }
         self.drain_wakes();
-        Ok(self.ring.arm_urgent()?)
+        Ok(arm(&mut self.ring)?)
     }
 
     /// Forgets that this side was woken before.
@@ -149,7 +200,7 @@ impl CompletionQueue {
     /// Waits until there is a completion; false when the time is over.
     ///
     /// # Errors
-    /// [`Error::DaemonGone`].
+    /// [`Error::DaemonGone`], when nothing is outstanding.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
         self.wait_armed(timeout, Self::arm)
     }
@@ -159,7 +210,7 @@ impl CompletionQueue {
     /// is one.
     ///
     /// # Errors
-    /// [`Error::DaemonGone`].
+    /// [`Error::DaemonGone`], when nothing is outstanding.
     pub fn wait_solicited(&mut self, timeout: Duration) -> Result<bool, Error> {
         self.wait_armed(timeout, Self::arm_solicited)
     }
@@ -183,8 +234,10 @@ impl CompletionQueue {
                 return Ok(self.ring.available()? > 0);
             }
             let gone = fds[1].any().unwrap_or(true);
-            if gone && self.ring.available()? == 0 {
-                return Err(Error::DaemonGone);
+            if gone && (self.over || self.ring.available()? == 0) {
+                self.over = true;
+                let waiting = self.users.is_waiting();
+                return waiting.then_some(true).ok_or(Error::DaemonGone);
             }
         }
     }
@@ -192,7 +245,7 @@ impl CompletionQueue {
     /// Takes the oldest completion, waiting for it.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::DaemonGone`].
+    /// [`Error::TimedOut`]; [`Error::DaemonGone`] as [`Self::poll`].
     pub fn next(&mut self, timeout: Duration) -> Result<Completion, Error> {
         let until = deadline(timeout);
         loop {
@@ -204,5 +257,17 @@ impl CompletionQueue {
                 return Err(Error::TimedOut);
             }
         }
+    }
+}
+
+fn completion(entry: CompletionEntry) -> Completion {
+    Completion {
+        wr_id: entry.wr_id,
+        status: entry.status,
+        opcode: entry.opcode,
+        byte_len: entry.byte_len,
+        immediate: entry.immediate,
+        invalidated: entry.invalidated,
+        queue_pair: entry.qp,
     }
 }

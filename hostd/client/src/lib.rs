@@ -15,6 +15,8 @@
 //!   asynchronous  the waits as futures, with feature `tokio`; tasks   what they need
 //!   context region completion queue_pair shared_queue listener   the objects of the library
 //!   lists   requests of several pieces, and with inline data
+//!   outstanding  what was posted and has not completed
+//!   states   those of a queue pair; stage   what may be posted in them
 //!   window   keys of regions that can be taken back
 //!   port     the daemon's port: state, GIDs, partition keys, events
 //! ```
@@ -24,8 +26,8 @@
 //! only ever reached by copying (or by the kernel, [`Region::fill_from`]), never as a slice, so no
 //! reference exists to bytes that the daemon or a remote peer may change.
 //!
-//! Every call that waits takes a time-out, and the death of the daemon ends every wait with
-//! [`Error::DaemonGone`].
+//! Every call that waits takes a time-out. When the daemon is gone, each request that was posted
+//! completes as flushed, and every other wait ends with [`Error::DaemonGone`].
 //!
 //! With the feature `tokio` what waits for the network or the peer is there as a future, too, with
 //! a name that ends in `_async`: `CompletionQueue::next_async`, `QueuePair::connect_async`,
@@ -41,6 +43,7 @@ mod context;
 mod error;
 mod listener;
 mod lists;
+mod outstanding;
 mod paths;
 mod port;
 mod queue_pair;
@@ -49,6 +52,8 @@ mod session;
 mod shared_queue;
 pub mod shm;
 pub mod shm_socket;
+mod stage;
+mod states;
 #[cfg(feature = "tokio")]
 mod tasks;
 mod window;

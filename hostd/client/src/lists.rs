@@ -4,11 +4,9 @@ use crate::abi::descriptor::{
     INLINE_FIRST, Local, ReceiveWork, SGE_FIRST, SGE_MORE, Sge, SgeList, WORK_LEN, inline_slot,
 };
 use crate::abi::ring::Producer;
-use crate::abi::types::ErrorCode;
 use crate::abi::{INLINE_MAX, SGE_MAX};
 use crate::queue_pair::RemoteUse;
 use crate::{Error, QueuePair, SendRequest, SharedQueue, Slice};
-use std::sync::atomic::Ordering;
 
 impl QueuePair {
     /// Pieces that one work request may have (`max_send_sge`, `max_recv_sge`).
@@ -52,8 +50,13 @@ impl QueuePair {
         }
         self.may_send()?;
         let first = request.to_work(Local::Pieces(list)).to_bytes();
-        let posted = push_list(&mut self.send, &first, &list, pieces)?;
-        self.posted(posted)
+        let mut outstanding = self.sends.lock();
+        if !push_list(&mut self.send, &first, &list, pieces)? {
+            return Err(Error::QueueFull);
+        }
+        outstanding.note(request.wr_id, request.signaled);
+        drop(outstanding);
+        self.ring(&self.sends, 1)
     }
 
     /// Posts a SEND or an RDMA WRITE whose bytes are `bytes`, instead of [`SendRequest::local`]
@@ -80,8 +83,13 @@ impl QueuePair {
         let first = request.to_work(local).to_bytes();
         let rest = bytes.get(INLINE_FIRST..).unwrap_or_default();
         let more = rest.chunks(WORK_LEN).map(inline_slot);
-        let posted = push(&mut self.send, &first, more)?;
-        self.posted(posted)
+        let mut outstanding = self.sends.lock();
+        if !push(&mut self.send, &first, more)? {
+            return Err(Error::QueueFull);
+        }
+        outstanding.note(request.wr_id, request.signaled);
+        drop(outstanding);
+        self.ring(&self.sends, 1)
     }
 
     /// Posts a receive of several pieces, which a message fills one after the other.
@@ -102,34 +110,14 @@ impl QueuePair {
     /// [`Error::QueueFull`] until the daemon has taken older receives; [`Error::TooManyPieces`]
     /// above [`Self::SGE_MAX`]; [`Error::SharedReceives`].
     pub fn post_receive_list(&mut self, wr_id: u64, pieces: &[Slice]) -> Result<(), Error> {
-        if self.shares() {
-            return Err(Error::SharedReceives);
-        }
-        let posted = push_receive(&mut self.receive, wr_id, pieces)?;
-        self.posted(posted)
-    }
-
-    /// Sends may be posted from now on.
-    pub(crate) fn begin_sends(&self) {
-        self.begun.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether sends may be posted: once a connection was asked for.
-    pub(crate) fn may_send(&self) -> Result<(), Error> {
-        if self.begun.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        Err(Error::Refused {
-            code: ErrorCode::InvalidState,
-            text: "the queue pair is in INIT: connect it before sends are posted".to_owned(),
-        })
-    }
-
-    fn posted(&self, posted: bool) -> Result<(), Error> {
-        if !posted {
+        self.may_receive()?;
+        let mut outstanding = self.receives.lock();
+        if !push_receive(&mut self.receive, wr_id, pieces)? {
             return Err(Error::QueueFull);
         }
-        self.ring(1)
+        outstanding.note(wr_id, true);
+        drop(outstanding);
+        self.ring(&self.receives, 1)
     }
 }
 

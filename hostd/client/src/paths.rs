@@ -41,7 +41,10 @@ impl QueuePair {
                 text: "this hostd has one delivery service: its ABI is older than 3.4".to_owned(),
             });
         }
-        self.ask_of_paths(PathRequest::Serve(service)).map(drop)
+        self.ask_of_paths(PathRequest::Serve(service))?;
+        // Also if the peer insists on an order: then more may be flushed than has failed.
+        self.sends.set_unordered(service != Service::Ordered);
+        Ok(())
     }
 
     /// Changes the sub-paths of a connection that carries data, and how they are used (HT-32), as

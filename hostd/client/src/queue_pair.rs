@@ -1,7 +1,6 @@
 //! Queue pairs.
 
 use crate::abi::answer::{Event, Reply};
-use crate::abi::attributes::{QueuePairAttributes, QueuePairState};
 use crate::abi::by_hand::ByHand;
 use crate::abi::descriptor::{
     ATOMIC_LEN, Local, Opcode, ReceiveWork, SendWork, SgeList, WORK_ENTRIES_MIN, WORK_LEN,
@@ -11,11 +10,12 @@ use crate::abi::options::ConnectionOptions;
 use crate::abi::ring::{Producer, RingMemory, ring_entries};
 use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
 use crate::channel::deadline;
+use crate::outstanding::{Ledger, Side, Users};
 use crate::session::{Object, Session, agree, unexpected};
+use crate::stage::Stage;
 use crate::{CompletionQueue, Error, Slice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -259,8 +259,13 @@ pub struct QueuePair {
     pub(crate) handle: u32,
     number: u32,
     slot: u32,
-    /// A connection was asked for, or the state of the queue pair changed.
-    pub(crate) begun: AtomicBool,
+    /// What of it has not completed.
+    pub(crate) sends: Arc<Ledger>,
+    pub(crate) receives: Arc<Ledger>,
+    /// Where both complete.
+    users: [Arc<Users>; 2],
+    /// What may be posted.
+    pub(crate) stage: Stage,
     /// Why the connection ended, once that was told.
     pub(crate) ended: OnceLock<ErrorCode>,
     /// The queue pair itself first: the daemon gives no completion queue up that is in use.
@@ -303,6 +308,11 @@ impl QueuePair {
         let object = Object::new(context, ObjectKind::QueuePair, handle);
         agree(send_entries, send_ring.entries())?;
         agree(receive_entries, receive_ring.entries())?;
+        let sends = Ledger::new(send_entries);
+        let receives = Ledger::new(receive_entries);
+        let users = [send.users.clone(), receive.users.clone()];
+        users[0].add(handle, Side::Sends, &sends);
+        users[1].add(handle, Side::Receives, &receives);
         Ok(Self {
             context: context.clone(),
             send: send_ring.producer(),
@@ -310,7 +320,10 @@ impl QueuePair {
             handle,
             number: qpn,
             slot,
-            begun: AtomicBool::new(false),
+            sends,
+            receives,
+            users,
+            stage: Stage::default(),
             ended: OnceLock::new(),
             _objects: [object, send.object(), receive.object()],
             shared: shared.map(|(_, object)| object),
@@ -332,8 +345,9 @@ impl QueuePair {
     /// # Errors
     /// [`Error::QueueFull`] until the daemon has taken older requests; [`Error::AtomicLength`];
     /// [`Error::Refused`] with [`ErrorCode::InvalidState`] before a connection was asked for;
-    /// [`Error::DaemonGone`], which is noticed after some requests only while the daemon was busy.
-    /// After the end of the connection requests complete as flushed.
+    /// [`Error::DaemonGone`], which is noticed after some requests only while the daemon was busy:
+    /// those are flushed ([`CompletionQueue::poll`]), this one was not posted. After the end of the
+    /// connection requests complete as flushed.
     pub fn post_send(&mut self, request: &SendRequest) -> Result<(), Error> {
         match self.post_sends(std::slice::from_ref(request))? {
             0 => Err(Error::QueueFull),
@@ -352,8 +366,13 @@ impl QueuePair {
             let local = Local::Pieces(buffers(request.local));
             request.to_work(local).to_bytes()
         });
+        let mut outstanding = self.sends.lock();
         let posted = push_all(&mut self.send, works)?;
-        self.ring(posted)?;
+        for request in &requests[..posted] {
+            outstanding.note(request.wr_id, request.signaled);
+        }
+        drop(outstanding);
+        self.ring(&self.sends, posted)?;
         Ok(posted)
     }
 
@@ -373,11 +392,14 @@ impl QueuePair {
     /// # Errors
     /// The ring is broken; [`Error::SharedReceives`].
     pub fn post_receives(&mut self, requests: &[ReceiveRequest]) -> Result<usize, Error> {
-        if self.shares() {
-            return Err(Error::SharedReceives);
-        }
+        self.may_receive()?;
+        let mut outstanding = self.receives.lock();
         let posted = push_all(&mut self.receive, receive_works(requests))?;
-        self.ring(posted)?;
+        for request in &requests[..posted] {
+            outstanding.note(request.wr_id, true);
+        }
+        drop(outstanding);
+        self.ring(&self.receives, posted)?;
         Ok(posted)
     }
 
@@ -496,79 +518,25 @@ impl QueuePair {
         Ok(reason)
     }
 
-    /// Takes the queue pair to RTR, RTS, SQD or ERR, or changes attributes in RTS or SQD
-    /// (`ibv_modify_qp`). `docs/transport.md` has the table of what each change takes. RTR and the
-    /// first RTS are for queue pairs without connection management, whose peers are plain ones.
-    ///
-    /// # Errors
-    /// The daemon names the attribute or the change that it refuses.
-    pub fn modify(
-        &mut self,
-        next: QueuePairState,
-        attributes: &QueuePairAttributes,
-    ) -> Result<(), Error> {
-        let request = Request::ModifyQueuePair {
-            qp: self.handle,
-            next,
-            attributes: *attributes,
-        };
-        self.context.channel.call(&request, None)?;
-        self.begin_sends();
-        Ok(())
-    }
-
-    /// The state and the attributes as they stand (`ibv_query_qp`).
-    ///
-    /// # Errors
-    /// [`Error::DaemonGone`].
-    pub fn query(&self) -> Result<(QueuePairState, QueuePairAttributes), Error> {
-        let request = Request::QueryQueuePair { qp: self.handle };
-        match self.context.channel.call(&request, None)? {
-            (Reply::QueuePairState { state, attributes }, _) => Ok((state, attributes)),
-            (reply, _) => Err(unexpected(&reply)),
+    /// Rings for the newest requests of a work queue, if any were posted. When the daemon is gone
+    /// they are not posted, unless they were flushed meanwhile: each fails once.
+    pub(crate) fn ring(&self, ledger: &Ledger, posted: usize) -> Result<(), Error> {
+        if posted == 0 {
+            return Ok(());
         }
-    }
-
-    /// Waits until all that had begun before SQD is acknowledged (`IBV_EVENT_SQ_DRAINED`), if
-    /// `notify_drained` asked for it. True once; false when the time is over.
-    ///
-    /// # Errors
-    /// [`Error::DaemonGone`].
-    pub fn wait_drained(&self, timeout: Duration) -> Result<bool, Error> {
-        let ours = self.handle;
-        let drained = |event: &Event| match *event {
-            Event::SendQueueDrained { qp } if qp == ours => Some(()),
-            _ => None,
-        };
-        match self.context.channel.wait_event(deadline(timeout), drained) {
-            Ok(()) => Ok(true),
-            Err(Error::TimedOut) => Ok(false),
-            Err(error) => Err(error),
+        match self.context.ring(self.slot) {
+            Err(error) if ledger.take_back(posted) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
         }
-    }
-
-    /// Rings if anything was posted.
-    pub(crate) fn ring(&self, posted: usize) -> Result<(), Error> {
-        if posted > 0 {
-            return self.context.ring(self.slot);
-        }
-        Ok(())
     }
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        let ours = self.handle;
-        self.context.channel.forget_events(|event| match *event {
-            Event::Established { qp, .. }
-            | Event::ConnectFailed { qp, .. }
-            | Event::LastReceiveTaken { qp }
-            | Event::SendQueueDrained { qp }
-            | Event::Disconnected { qp, .. } => qp == ours,
-            Event::ConnectRequest { .. }
-            | Event::SharedLimitReached { .. }
-            | Event::Port { .. } => false,
-        });
+        self.forget_events();
+        self.users
+            .iter()
+            .for_each(|users| users.remove(self.handle));
     }
 }
 

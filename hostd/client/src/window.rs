@@ -124,7 +124,7 @@ impl QueuePair {
             swap: length.into(),
             ..local(wr_id, Opcode::BindWindow)
         };
-        self.post_local(&work.to_bytes())?;
+        self.post_local(wr_id, &work.to_bytes())?;
         window.rkey = rkey;
         window.keep(bind.region.object());
         Ok(rkey)
@@ -140,16 +140,19 @@ impl QueuePair {
             immediate: rkey,
             ..local(wr_id, Opcode::LocalInvalidate)
         };
-        self.post_local(&work.to_bytes())
+        self.post_local(wr_id, &work.to_bytes())
     }
 
-    fn post_local(&mut self, work: &[u8; WORK_LEN]) -> Result<(), Error> {
+    fn post_local(&mut self, wr_id: u64, work: &[u8; WORK_LEN]) -> Result<(), Error> {
         self.may_send()?;
+        let mut outstanding = self.sends.lock();
         if !self.send.push(work)? {
             return Err(Error::QueueFull);
         }
         self.send.publish();
-        self.ring(1)
+        outstanding.note(wr_id, true);
+        drop(outstanding);
+        self.ring(&self.sends, 1)
     }
 }
 

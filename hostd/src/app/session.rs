@@ -505,7 +505,7 @@ impl Session {
     }
 
     async fn modify(
-        &self,
+        &mut self,
         qp: u32,
         next: QueuePairState,
         attributes: QueuePairAttributes,
@@ -517,8 +517,13 @@ impl Session {
             self.reach(peer, self.bound.get(&qp).copied()).await?;
         }
         let given = Box::new(attributes);
-        self.ready(|answer| SessionCommand::ModifyQueuePair(qp, next, given, answer))
-            .await
+        let done = self
+            .ready(|answer| SessionCommand::ModifyQueuePair(qp, next, given, answer))
+            .await?;
+        if next == QueuePairState::Reset {
+            self.bound.remove(&qp);
+        }
+        Ok(done)
     }
 
     async fn query(&self, qp: u32) -> Outcome {

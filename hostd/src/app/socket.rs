@@ -446,7 +446,9 @@ impl Applications {
                 }
                 received = line.receive(place), if !line.has_outgoing() => {
                     let Some(received) = received? else { return Ok(()) };
-                    let lawful = self.answer(line, session, received, place).await;
+                    let lawful = self
+                        .answer(line, session, (received, &mut events), place)
+                        .await;
                     line.flush(&place.strain)?;
                     if !lawful {
                         self.with(|sessions| sessions.statistics.malformed += 1);
@@ -458,12 +460,13 @@ impl Applications {
         }
     }
 
-    /// Answers one record; false if it is none that the library would send.
+    /// Answers one record; false if it is none that the library would send. What had happened
+    /// before the answer is told before it.
     async fn answer(
         &self,
         line: &mut Line,
         session: &mut Session,
-        received: Received,
+        (received, events): (Received, &mut mpsc::Receiver<Event>),
         place: &Place,
     ) -> bool {
         let tag = tag_of(&received.bytes);
@@ -496,6 +499,9 @@ impl Applications {
             outcome.unwrap_or_else(|refusal| (refusal.into_reply(), Vec::new()));
         let hello_refused = line.first && matches!(reply, Reply::Error { .. });
         line.first = false;
+        while let Ok(event) = events.try_recv() {
+            line.queue(event.encode());
+        }
         line.queue_reply(reply.encode(tag), descriptors);
         lawful && !hello_refused
     }

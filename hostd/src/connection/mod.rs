@@ -236,19 +236,33 @@ impl QueuePair {
                 self.take_no_more(effects);
                 self.end(effects);
             }
-            Transition::Reset => {
-                self.attributes = Attributes::default();
-                self.forget(effects);
-                self.leave_peer(effects);
-                self.peer = None;
-                self.source = None;
-                self.responder.receiver = None;
-                self.responder.answers = None;
-            }
+            Transition::Reset => self.reset(effects),
         }
         self.state = next;
         self.check_invariants();
         Ok(())
+    }
+
+    /// Forgets all that happened, and what the application chose for the next connection. Where
+    /// the engine has listed the queue pair stays as it is.
+    fn reset(&mut self, effects: &mut Effects) {
+        self.forget(effects);
+        self.leave_peer(effects);
+        self.requester = Requester::new(self.request.max_send_wr);
+        self.responder = Responder::new(self.request.max_recv_wr);
+        self.access = Access::NONE;
+        self.attributes = Attributes::default();
+        self.tell_drained = false;
+        self.traffic = Traffic::default();
+        self.service = Service::default();
+        self.peer = None;
+        self.pulse = Pulse::default();
+        self.source = None;
+        self.draining = false;
+        self.data_arrived = false;
+        self.answered_last = false;
+        self.heard_through = PortId::FIRST;
+        self.stillness = Stillness::default();
     }
 
     /// What each state implies, in debug builds: RTR and RTS have a peer, only RTS has a sender,

@@ -207,6 +207,15 @@ pub enum Notice {
     Event(SessionId, Event),
     /// Packets wait for a route to this address.
     NeedRoute(IpAddr),
+    /// A queue pair was reset: to be answered once all notices before are passed on, so that the
+    /// application hears nothing later of what the queue pair was before.
+    Reset(Answer<Readied>),
+}
+
+/// Answers that what was asked for is done.
+pub fn confirm(answer: Answer<Readied>) {
+    // The session that asked may have ended meanwhile.
+    let _ = answer.send(Ok(Readied::Done));
 }
 
 /// How the worker and its engine stand.

@@ -31,6 +31,8 @@ pub enum Remains {
 /// How far the connection of a queue pair is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
+    /// In RESET: what is posted stays in the rings.
+    Reset,
     /// No connection was asked for.
     None,
     /// Under way.
@@ -109,6 +111,21 @@ impl WorkRings {
         }
     }
 
+    /// The queue pair goes to RESET: what was posted is thrown away, and what was chosen for its
+    /// connection.
+    ///
+    /// # Errors
+    /// [`Broken`] if the application wrote what its library never would.
+    pub fn reset(&mut self) -> Result<(), Broken> {
+        self.held_send = None;
+        self.held_receive = None;
+        self.options = ConnectionOptions::default();
+        self.link = Link::Reset;
+        self.send.discard()?;
+        self.receive.discard()?;
+        Ok(())
+    }
+
     /// Hands requests over to the engine, `most` of each kind: each descriptor is copied once and
     /// checked, and stays in this side's memory until the engine takes it.
     ///
@@ -120,7 +137,7 @@ impl WorkRings {
         statistics: &mut EdgeStatistics,
         most: u32,
     ) -> Result<Remains, Broken> {
-        if self.link == Link::Broken {
+        if matches!(self.link, Link::Broken | Link::Reset) {
             return Ok(Remains::Nothing);
         }
         let receives = self.serve_receives(engine, statistics, most)?;

@@ -60,7 +60,10 @@ impl<M: RegionMemory> Engine<M> {
             (State::SendQueueDrained, State::ReadyToSend) => Some(Transition::Resume),
             (_, State::ReadyToSend | State::SendQueueDrained) => None,
             (_, State::Error) => Some(Transition::Error),
-            (_, State::Reset) => Some(Transition::Reset),
+            (_, State::Reset) => {
+                self.part(qpn);
+                Some(Transition::Reset)
+            }
         };
         if let Some(transition) = transition {
             self.modify_queue_pair(qpn, &transition)
@@ -71,6 +74,20 @@ impl<M: RegionMemory> Engine<M> {
         }
         self.list(qpn);
         Ok(())
+    }
+
+    /// A queue pair is about to be reset: the peer of its connection is told of the end, and the
+    /// application of nothing any more that happened before.
+    fn part(&mut self, qpn: u32) {
+        let partition = self.config.partitions.keys()[0];
+        let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
+            return;
+        };
+        queue_pair.partition = partition;
+        if let Some(connection) = queue_pair.connection.take() {
+            self.abandon_connection(connection);
+        }
+        self.events.retain(|event| event.queue_pair() != Some(qpn));
     }
 
     /// Changes the sub-paths of a connection and their use while it carries data (HT-22, HT-32).

@@ -16,7 +16,9 @@ pub enum EngineError {
     #[error("not possible in this state")]
     State,
     /// The queue pair has, or had, a connection.
-    #[error("the queue pair has had a connection already: one connects once, make another")]
+    #[error(
+        "the queue pair has had a connection already: one connects once, make another or reset it"
+    )]
     Connected,
     /// An argument is outside what is possible.
     #[error("an argument is out of range")]

@@ -89,3 +89,21 @@ pub enum Event {
         qpn: u32,
     },
 }
+
+impl Event {
+    /// The queue pair that it is about.
+    pub(crate) fn queue_pair(&self) -> Option<u32> {
+        match *self {
+            Self::Established { qpn, .. }
+            | Self::Rejected { qpn, .. }
+            | Self::Disconnected { qpn, .. }
+            | Self::QueuePairFailed { qpn, .. }
+            | Self::SendQueueDrained { qpn }
+            | Self::LastReceiveTaken { qpn } => Some(qpn),
+            Self::Unreachable { qpn, .. } => qpn,
+            Self::NeedRoute { .. }
+            | Self::ConnectRequest { .. }
+            | Self::SharedLimitReached { .. } => None,
+        }
+    }
+}

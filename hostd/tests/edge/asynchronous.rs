@@ -202,6 +202,11 @@ fn every_wait_ends_with_the_daemon() {
         let (completion, request, left, ()) = within(waits).await;
         assert!(matches!(request, Err(Error::DaemonGone)), "{request:?}");
         assert!(matches!(left, Err(Error::DaemonGone)), "{left:?}");
+        // The receive that was posted, and then no more.
+        let completion = completion.expect("it is flushed");
+        let flushed = (1, CompletionStatus::Flushed);
+        assert_eq!((completion.wr_id, completion.status), flushed);
+        let completion = within(end.queue.next_async()).await;
         assert!(
             matches!(completion, Err(Error::DaemonGone)),
             "{completion:?}"

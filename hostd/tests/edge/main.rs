@@ -24,6 +24,7 @@ mod shared_queue;
 mod siege;
 mod solicited;
 mod storm;
+mod thousands;
 mod versions;
 mod windows;
 mod work;

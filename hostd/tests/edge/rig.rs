@@ -11,7 +11,7 @@ use hostd::config::Config;
 use hostd::control::link::{Link, Standing, Wanted};
 use hostd::control::port::Port;
 use hostd::control::questions::{self, Questions};
-use hostd::edge::command::{Command, Notice, Report, SessionId, WorkerHandle};
+use hostd::edge::command::{Command, Notice, Report, SessionId, WorkerHandle, confirm};
 use hostd::host::start_worker;
 use hostd::net::port::NetPort;
 use hostd::verbs::{PortId, Route, Speeds};
@@ -252,6 +252,7 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
                     notice = running.notices.next() => match notice {
                         Some(Notice::Event(session, event)) => serving.deliver(session, event),
                         Some(Notice::NeedRoute(destination)) => routes.need(destination),
+                        Some(Notice::Reset(answer)) => confirm(answer),
                         None => break,
                     },
                 }

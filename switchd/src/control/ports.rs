@@ -47,6 +47,8 @@ pub fn port_options(
         }),
         patience: Span::from_millis(config.workers.takeover_milliseconds),
         receive_ring: None,
+        // The kernel may forward meanwhile.
+        begin_with_worker: true,
     }
 }
 

@@ -188,6 +188,22 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Handle of the queue pair that it is about.
+    pub fn queue_pair(&self) -> Option<u32> {
+        match *self {
+            Self::Established { qp, .. }
+            | Self::ConnectFailed { qp, .. }
+            | Self::SendQueueDrained { qp }
+            | Self::LastReceiveTaken { qp }
+            | Self::Disconnected { qp, .. } => Some(qp),
+            Self::ConnectRequest { .. } | Self::SharedLimitReached { .. } | Self::Port { .. } => {
+                None
+            }
+        }
+    }
+}
+
 /// A message of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromDaemon {

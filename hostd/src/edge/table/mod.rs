@@ -295,7 +295,7 @@ impl<M: RegionMemory> Table<M> {
                 reply(answer, self.connect_by_hand(session, qp, &by_hand, engine));
             }
             Asked::ModifyQueuePair(qp, next, given, answer) => {
-                reply(answer, self.modify(session, qp, next, &given, engine));
+                self.change_state(session, qp, (next, &given), answer, engine);
             }
             Asked::QueryQueuePair(qp, answer) => reply(answer, self.query(session, qp, engine)),
             Asked::Paths(qp, asked) => self.paths(session, qp, asked, engine),

@@ -1,7 +1,7 @@
 //! Queue pairs that applications take through their states attribute by attribute.
 
-use super::{Link, Table};
-use crate::edge::command::{Readied, SessionId};
+use super::{Link, Table, break_off, reply};
+use crate::edge::command::{Answer, Notice, Readied, SessionId};
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::{Access, Attributes, EngineError, State};
@@ -9,8 +9,22 @@ use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::types;
 
 impl<M: RegionMemory> Table<M> {
-    /// Changes the state or attributes of a queue pair.
-    pub(super) fn modify(
+    /// Changes the state or attributes of a queue pair, and answers.
+    pub(super) fn change_state(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        (next, given): (QueuePairState, &QueuePairAttributes),
+        answer: Answer<Readied>,
+        engine: &mut Engine<M>,
+    ) {
+        match next {
+            QueuePairState::Reset => self.reset(session, qp, given, answer, engine),
+            _ => reply(answer, self.modify(session, qp, next, given, engine)),
+        }
+    }
+
+    fn modify(
         &mut self,
         session: SessionId,
         qp: u32,
@@ -20,16 +34,12 @@ impl<M: RegionMemory> Table<M> {
     ) -> Result<Readied, EngineError> {
         let link = self.rings(session, qp)?.link;
         match next {
-            QueuePairState::Reset | QueuePairState::Init => {
-                let text = "hostd makes queue pairs in INIT: make another one instead".to_owned();
-                return Ok(Readied::Refused(text));
-            }
-            QueuePairState::Error if matches!(link, Link::None | Link::ByHand) => {
+            QueuePairState::Error if matches!(link, Link::Reset | Link::None | Link::ByHand) => {
                 return self.end_by_hand(qp, engine).map(|()| Readied::Done);
             }
             QueuePairState::ReadyToReceive => {
                 self.may_connect()?;
-                if link != Link::None {
+                if !matches!(link, Link::None | Link::Reset) {
                     return Err(EngineError::State);
                 }
                 // Receives that were posted before are in place when the first message comes.
@@ -37,30 +47,52 @@ impl<M: RegionMemory> Table<M> {
             }
             _ => {}
         }
-        let access = given.access.map(|it| Access::from_bits(it.bits()));
-        let attributes = Attributes {
-            access: access.map(|it| it.unwrap_or(Access::NONE)),
-            destination: given.destination,
-            destination_qpn: given.destination_number,
-            rq_psn: given.rq_psn,
-            sq_psn: given.sq_psn,
-            path_mtu: given.path_mtu,
-            min_rnr_timer: given.min_rnr_timer,
-            max_dest_rd_atomic: given.max_dest_rd_atomic,
-            max_rd_atomic: given.max_rd_atomic,
-            timeout: given.timeout,
-            retry_count: given.retry_count,
-            rnr_retry: given.rnr_retry,
-            notify_drained: given.notify_drained,
-        };
+        let attributes = attributes_of(given);
         if let Err(refused) = engine.modify_attributes(qp, engine_state(next), &attributes) {
             return Ok(Readied::Refused(refused.to_string()));
         }
-        if next == QueuePairState::ReadyToReceive {
-            self.rings(session, qp)?.link = Link::ByHand;
+        match next {
+            // What was posted meanwhile stands in the rings.
+            QueuePairState::Init if link == Link::Reset => {
+                self.rings(session, qp)?.link = Link::None;
+            }
+            QueuePairState::ReadyToReceive => self.rings(session, qp)?.link = Link::ByHand,
+            _ => {}
         }
         self.mark(qp);
         Ok(Readied::Done)
+    }
+
+    /// Takes a queue pair to RESET, from any state: what was posted is forgotten without
+    /// completions, the peer of a connection is told of its end. Later the application hears
+    /// nothing of what was before.
+    fn reset(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        given: &QueuePairAttributes,
+        answer: Answer<Readied>,
+        engine: &mut Engine<M>,
+    ) {
+        let refusal = match self.rings(session, qp).map(|rings| rings.link) {
+            Ok(Link::Broken) => Some(Err(EngineError::State)),
+            Err(error) => Some(Err(error)),
+            Ok(_) => {
+                let reset = engine.modify_attributes(qp, State::Reset, &attributes_of(given));
+                reset.err().map(|it| Ok(Readied::Refused(it.to_string())))
+            }
+        };
+        if let Some(refusal) = refusal {
+            return reply(answer, refusal);
+        }
+        self.notices.retain(|notice| !concerns(notice, qp));
+        if let Some((session, rings)) = self.queue_pairs.get_mut(&qp)
+            && rings.reset().is_err()
+        {
+            self.statistics.broken_queues += 1;
+            self.notices.push(break_off(*session, qp, rings, engine));
+        }
+        self.notices.push(Notice::Reset(answer));
     }
 
     /// The state and attributes of a queue pair.
@@ -99,6 +131,30 @@ impl<M: RegionMemory> Table<M> {
         };
         Ok((client_state(state), attributes))
     }
+}
+
+fn attributes_of(given: &QueuePairAttributes) -> Attributes {
+    let access = given.access.map(|it| Access::from_bits(it.bits()));
+    Attributes {
+        access: access.map(|it| it.unwrap_or(Access::NONE)),
+        destination: given.destination,
+        destination_qpn: given.destination_number,
+        rq_psn: given.rq_psn,
+        sq_psn: given.sq_psn,
+        path_mtu: given.path_mtu,
+        min_rnr_timer: given.min_rnr_timer,
+        max_dest_rd_atomic: given.max_dest_rd_atomic,
+        max_rd_atomic: given.max_rd_atomic,
+        timeout: given.timeout,
+        retry_count: given.retry_count,
+        rnr_retry: given.rnr_retry,
+        notify_drained: given.notify_drained,
+    }
+}
+
+/// Whether a notice tells an application of this queue pair.
+fn concerns(notice: &Notice, qp: u32) -> bool {
+    matches!(notice, Notice::Event(_, event) if event.queue_pair() == Some(qp))
 }
 
 fn engine_state(state: QueuePairState) -> State {

@@ -18,8 +18,9 @@
 //!   any → ERR, RESET
 //! ```
 //!
-//! There is one port, so it is no attribute, and neither is the partition, which is chosen before
-//! (`Engine::choose_partition`). The standard also lets the path, the partition and
+//! There is one port, so it is no attribute, and neither is the partition, which is chosen in INIT
+//! (`Engine::choose_partition`). RESET forgets all of them, and what was chosen besides: own
+//! address, partition, service. The standard also lets the path, the partition and
 //! `max_dest_rd_atomic` change in SQD, which is refused here.
 
 use super::access::Access;

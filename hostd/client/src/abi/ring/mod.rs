@@ -304,6 +304,16 @@ impl<const N: usize> Consumer<N> {
         Ok(Some(entry))
     }
 
+    /// Takes all entries out that are there, and looks at none.
+    ///
+    /// # Errors
+    /// [`RingFault`] if the producer's index is impossible.
+    pub fn discard(&mut self) -> Result<(), RingFault> {
+        self.head = self.head.wrapping_add(self.available()?);
+        self.release();
+        Ok(())
+    }
+
     /// Gives the slots of everything taken back to the producer.
     pub fn release(&mut self) {
         if self.released != self.head {

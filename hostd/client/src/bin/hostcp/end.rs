@@ -154,6 +154,9 @@ impl End {
     /// Waits for a completion; `None` if it was that of a message of this side.
     fn happens_or_sent(&mut self) -> Result<Option<Happened>, Failure> {
         let completion = self.queue.next(PATIENCE)?;
+        if self.queue.daemon_is_gone() {
+            return Err(hostd_client::Error::DaemonGone.into());
+        }
         if !completion.is_success() {
             return Err(Failure::Work(completion.status));
         }

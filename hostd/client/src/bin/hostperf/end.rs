@@ -105,6 +105,8 @@ impl End {
         let completion = self.queue.next(PATIENCE)?;
         if completion.is_success() {
             Ok(completion)
+        } else if self.queue.daemon_is_gone() {
+            Err(hostd_client::Error::DaemonGone.into())
         } else {
             Err(Failure::Work(completion.status))
         }

@@ -159,6 +159,14 @@ const CASES: [Case; 11] = [
         fair: (TWENTY_ROUND_TRIPS, 0.9),
     },
     Case {
+        name: "rttcc",
+        host: "congestion = \"rttcc\"\nbase_rtt = \"14us\"",
+        queue: DEEP,
+        marks: None,
+        most: 250_000,
+        fair: (Span::from_millis(1), 0.8),
+    },
+    Case {
         name: "timely",
         host: "congestion = \"timely\"\nbase_rtt = \"14us\"\ntimely_low = \"20us\"\n\
             timely_high = \"50us\"",

@@ -396,10 +396,7 @@ impl Terms {
         let own = self.own.iter().map(|own| own.repeated.at);
         let probes = self.probes.iter().map(|probe| probe.repeated.at);
         let timing = self.timing.iter().map(Timing::deadline);
-        own.chain(probes)
-            .chain(timing)
-            .min()
-            .unwrap_or(Time::NEVER)
+        own.chain(probes).chain(timing).min().unwrap_or(Time::NEVER)
     }
 
     /// Does what the clock says. `idle`: nothing is in flight.

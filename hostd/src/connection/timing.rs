@@ -29,10 +29,7 @@ enum Phase {
     /// It leaves now.
     Due,
     /// It left, and is answered until then.
-    Asked {
-        sent: Time,
-        until: Time,
-    },
+    Asked { sent: Time, until: Time },
 }
 
 /// See the module.
@@ -142,11 +139,7 @@ impl Timing {
         if matches!(self.phase, Phase::Asked { .. }) {
             self.wait = self.wait.times(2).min(WAIT_MAX);
         }
-        self.phase = if idle {
-            Phase::Idle(now)
-        } else {
-            Phase::Due
-        };
+        self.phase = if idle { Phase::Idle(now) } else { Phase::Due };
     }
 }
 

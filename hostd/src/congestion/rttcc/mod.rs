@@ -16,13 +16,15 @@
 //! A probe follows the last one when that was answered, at the earliest after a configured time,
 //! and so late that probes are a fiftieth of the rate at most. The paths take turns. A loss or a
 //! trim halves the rate, once a round trip. While no probe is answered, as by peers that do not
-//! know them, the round trips of packets count, once a round trip. Rates are in bits per second,
-//! times in nanoseconds.
+//! know them, the round trips of packets count, once a round trip.
+//!
+//! An answer tells of a burst when that is over, so what is in flight is bounded as well: by what
+//! the rate makes of one and a half limits. Rates are in bits per second, times in nanoseconds.
 
 use super::FixedWindow;
 use super::pace::Pace;
 use super::pipe::{Pipe, nanos, span};
-use super::told;
+use super::{told, whole};
 use crate::verbs::{Feedback, PacketFate};
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -39,6 +41,9 @@ const DECREASE_MAX: f64 = 0.5;
 const STEP: f64 = 1.0 / 256.0;
 const STEP_MAX: f64 = 1.0 / 20.0;
 const LEAST: f64 = 1.0 / 1_024.0;
+
+/// What is in flight is what the rate makes of this many limits, at most.
+const AHEAD: f64 = 1.5;
 
 /// Bits of a probe on the line, with IPv6 and two tags; and what part of a rate they may be.
 const PROBE: f64 = 8.0 * 200.0;
@@ -88,7 +93,20 @@ impl Rttcc {
 
     /// Packets that may be in flight.
     pub(crate) fn window(&self) -> u32 {
-        self.window.window()
+        let window = self.window.window();
+        let (Some(limit), true) = (self.limit(), self.line > 0.0) else {
+            return window;
+        };
+        let ahead = self.rate / self.line / self.pipe.part(1.0, AHEAD * limit);
+        window.min(whole(ahead))
+    }
+
+    /// The greatest round trip that is no congestion.
+    fn limit(&self) -> Option<f64> {
+        let slack = self.pipe.time_of(PACKETS);
+        self.pipe
+            .base()
+            .map(|base| base + (base * SLACK).max(slack))
     }
 
     /// Whether a probe decided the last time.
@@ -172,12 +190,11 @@ impl Rttcc {
 
     /// A round trip took this long.
     fn update(&mut self, round_trip: f64, now: Time) {
-        let Some(base) = self.pipe.base().filter(|_| self.line > 0.0) else {
+        let Some(limit) = self.limit().filter(|_| self.line > 0.0) else {
             return;
         };
         let round_trip = round_trip.max(1.0);
         self.round_trip = Some(round_trip);
-        let limit = base + (base * SLACK).max(self.pipe.time_of(PACKETS));
         if round_trip <= limit {
             self.set_rate(self.rate + self.step * self.line, now);
             self.step = (2.0 * self.step).min(STEP_MAX);
@@ -205,145 +222,4 @@ impl Rttcc {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::tests::{BASE, MTU, apart, came, feedback, trace};
-    use super::*;
-
-    const LINE: f64 = 100e9;
-
-    fn rttcc() -> Rttcc {
-        let mut rttcc = Rttcc::new(224, MTU, BASE, Span::from_micros(10));
-        rttcc.set_speed(Rate::from_gbps(100));
-        rttcc
-    }
-
-    fn at(micros: u64) -> Time {
-        Time::from_nanos(1_000_000_000 + micros * 1_000)
-    }
-
-    /// The rate after probes with these round trips in microseconds, in parts of the line.
-    fn rates(rttcc: &mut Rttcc, round_trips: &[u64]) -> Vec<f64> {
-        let each = round_trips.iter().zip(0..);
-        each.map(|(micros, turn)| {
-            rttcc.probed(Span::from_micros(*micros), at(100 * turn));
-            rttcc.rate / LINE
-        })
-        .collect()
-    }
-
-    /// CC-6: a probe above the limit, 17.5 µs, cuts by how far it is above, at most by half; one
-    /// below it adds a step, which doubles up to a twentieth of the line and begins anew.
-    #[test]
-    fn the_rate_follows_the_round_trip() {
-        let mut rttcc = rttcc();
-        assert_eq!(rttcc.not_before(at(0)), None);
-        let found = rates(&mut rttcc, &[14, 35, 17, 16, 15, 14, 14, 14, 200, 14]);
-        let mut expected = vec![1.0, 0.6];
-        for step in [1.0, 2.0, 4.0, 8.0, 12.8, 12.8] {
-            expected.push(expected.last().unwrap_or(&0.0) + step / 256.0);
-        }
-        expected.push(expected[7] / 2.0);
-        expected.push(expected[8] + 1.0 / 256.0);
-        for (found, expected) in found.iter().zip(&expected) {
-            assert!((found - expected).abs() < 1e-9, "{found} {expected}");
-        }
-        assert!(rttcc.is_guided());
-    }
-
-    /// CC-6: on a slow line eight packets may stand, however short the way is.
-    #[test]
-    fn a_slow_line_has_room_for_packets() {
-        let mut rttcc = Rttcc::new(224, MTU, BASE, Span::from_micros(10));
-        rttcc.set_speed(Rate::from_gbps(1));
-        rttcc.probed(Span::from_micros(276), at(0));
-        assert!(rttcc.rate >= 1e9);
-        rttcc.probed(Span::from_micros(277), at(1_000));
-        assert!(rttcc.rate < 1e9);
-    }
-
-    /// CC-6: without a configured round trip the shortest probe is the idle one.
-    #[test]
-    fn the_idle_round_trip_is_learnt() {
-        let mut rttcc = Rttcc::new(224, MTU, Span::ZERO, Span::from_micros(10));
-        rttcc.set_speed(Rate::from_gbps(100));
-        let found = rates(&mut rttcc, &[40, 49, 20, 26, 24]);
-        let fine = found[1] >= 1.0 && found[2] >= 1.0;
-        assert!(fine && found[3] < 1.0 && found[4] > found[3], "{found:?}");
-    }
-
-    /// CC-6: a loss or a trim halves the rate, once a round trip, down to a floor; packets leave at
-    /// the rate, and a time-out closes the window.
-    #[test]
-    fn losses_halve_it_once_in_a_round_trip() {
-        let mut rttcc = rttcc();
-        rates(&mut rttcc, &[14]);
-        for fate in [PacketFate::Lost, PacketFate::Trimmed, PacketFate::Lost] {
-            rttcc.on_feedback(&feedback(fate, BASE), at(10));
-        }
-        assert!((rttcc.rate / LINE - 0.5).abs() < 1e-9);
-        let mut now = at(11);
-        for _ in 0..1_000 {
-            while let Some(next) = rttcc.not_before(now) {
-                now = next;
-            }
-            rttcc.left(976, now);
-        }
-        let bits = nanos(now.since(at(11)) + Span::from_micros(50)) * rttcc.rate / 1e9;
-        assert!((bits / 8e6 - 1.0).abs() < 0.01, "{bits}");
-        for turn in 0..100 {
-            let now = at(1_000 + 20 * turn);
-            rttcc.on_feedback(&feedback(PacketFate::Lost, BASE), now);
-        }
-        assert!((rttcc.rate - LINE * LEAST).abs() < 1.0);
-        rttcc.timed_out();
-        assert!(rttcc.window() < 224);
-    }
-
-    /// CC-6: probes are as far apart as configured, and a fiftieth of the rate at most.
-    #[test]
-    fn probes_are_a_small_part_of_the_rate() {
-        let mut rttcc = rttcc();
-        assert_eq!(rttcc.probe_interval(), Span::from_micros(10));
-        for turn in 0..100 {
-            let now = at(1_000 + 20 * turn);
-            rttcc.on_feedback(&feedback(PacketFate::Lost, BASE), now);
-        }
-        let bits = nanos(rttcc.probe_interval()) * rttcc.rate / 1e9;
-        assert!((bits * SHARE / PROBE - 1.0).abs() < 0.01, "{bits}");
-    }
-
-    /// CC-6: packets count only while no probe was answered for long, and once in a round trip.
-    #[test]
-    fn packets_stand_in_for_probes() {
-        let mut rttcc = rttcc();
-        let late = feedback(came(false), Span::from_micros(35));
-        rttcc.on_feedback(&late, at(0));
-        rttcc.on_feedback(&late, at(10));
-        assert!((rttcc.rate / LINE - 0.6).abs() < 1e-9 && !rttcc.is_guided());
-        rttcc.probed(BASE, at(50));
-        let rate = rttcc.rate;
-        rttcc.on_feedback(&late, at(100));
-        assert!(rttcc.is_guided() && (rttcc.rate - rate).abs() < 1.0);
-        rttcc.on_feedback(&late, at(200));
-        assert!(rttcc.rate < rate && !rttcc.is_guided());
-    }
-
-    /// CC-6: an independent model agrees within 1 % over 10,000 events.
-    #[test]
-    fn an_independent_model_agrees() {
-        for seed in [1, 2, 3] {
-            let mut rttcc = rttcc();
-            let trace = trace(seed, |feedback, _, now| {
-                match (feedback.fate, feedback.delay) {
-                    (PacketFate::Delivered { marked: true, .. }, Some(delay)) => {
-                        rttcc.probed(delay, now);
-                    }
-                    _ => rttcc.on_feedback(feedback, now),
-                }
-                rttcc.rate
-            });
-            let apart = apart("rttcc.py", &trace);
-            assert!(apart < 0.01, "seed {seed}: {apart} apart");
-        }
-    }
-}
+mod tests;

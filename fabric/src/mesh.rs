@@ -1,6 +1,7 @@
 //! `fabric lab mesh`: every host of a laboratory probes every other one, and what came of it is a
 //! matrix (CS-10): how long messages take, and which port on the way was the worst.
 
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
@@ -108,14 +109,13 @@ impl Mesh {
         let others: Vec<&str> = hosts.iter().copied().filter(|it| *it != from).collect();
         let duration = self.duration.to_string();
         let port = PORT.to_string();
-        let start = |to: &&str| {
+        let mut clients = Processes(Vec::new());
+        for to in &others {
             let address = lab.node(to)?.address(false).to_string();
             let words = ["hostperf", "lat", "--json", "-s", "64", "--port", &port];
             let words = [&words[..], &["-D", &duration, &address]].concat();
-            lab.node(from)?.spawn(words)
-        };
-        let started: Result<Vec<Child>, LabError> = others.iter().map(start).collect();
-        let mut clients = Processes(started?);
+            clients.0.push(lab.node(from)?.spawn(words)?);
+        }
         // What the network says is known of connections that there are.
         sleep(Duration::from_secs_f64(self.duration * 0.7));
         let pairs = rows(lab.hostctl(from, &["show", "qps"])?);
@@ -129,7 +129,7 @@ impl Mesh {
             let address = lab.node(to)?.address(false).to_string();
             let own: Vec<&Value> = pairs
                 .iter()
-                .filter(|pair| pair["remote"] == address.as_str())
+                .filter(|pair| pair["peer"] == address.as_str())
                 .map(|pair| &pair["qpn"])
                 .collect();
             let heard = signals.iter().filter(|row| own.contains(&&row["qpn"]));
@@ -226,10 +226,10 @@ fn lines(probed: &Probed) -> String {
     };
     let mut text = format!("{median:.0} µs");
     if let (Some(delay), Some(at)) = (probed.delay_us, &probed.delayed_at) {
-        text.push_str(&format!("\n{delay:.0} µs in {at}"));
+        let _ = write!(text, "\n{delay:.0} µs in {at}");
     }
     if let (Some(free), Some(at)) = (probed.free_percent, &probed.fullest) {
-        text.push_str(&format!("\n{free:.0} % free at {at}"));
+        let _ = write!(text, "\n{free:.0} % free at {at}");
     }
     text
 }
@@ -244,7 +244,7 @@ fn print(lab: &Lab, hosts: &[&str], all: &[Probed]) {
         .collect();
     let mut table = show::table(&heading);
     for from in hosts {
-        let of = |to: &&str| between(all, from, to).map_or("·".to_owned(), lines);
+        let of = |to: &&str| between(all, from, to).map_or_else(|| "·".to_owned(), lines);
         let row = std::iter::once((*from).to_owned()).chain(hosts.iter().map(of));
         table.add_row(row);
     }

@@ -5,6 +5,7 @@
 //! differ in happens within microseconds at 100 Gb/s, and namespaces have milliseconds. So a busy
 //! machine makes this chapter slower and changes none of its figures.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -76,7 +77,7 @@ pub(super) fn run(stage: &Stage, folder: &Path) -> Result<bool, LabError> {
             .and_then(|scenario| {
                 simulation::run(&scenario, SEED).map_err(|failure| failure.to_string())
             })
-            .map_err(|reason| failed("twin", reason))?;
+            .map_err(|reason| failed("twin", &reason))?;
         seen.push(Seen::of(control.name(), &outcome)?);
     }
     let drawn = draw(&seen, folder);
@@ -92,7 +93,7 @@ pub(super) fn run(stage: &Stage, folder: &Path) -> Result<bool, LabError> {
     Ok(fine && drawn.is_ok())
 }
 
-fn failed(what: &str, reason: impl ToString) -> LabError {
+fn failed(what: &str, reason: &dyn Display) -> LabError {
     LabError::Answer {
         what: what.to_owned(),
         reason: reason.to_string(),
@@ -104,7 +105,7 @@ impl Seen {
     fn of(name: &'static str, outcome: &Outcome) -> Result<Self, LabError> {
         let mut links = outcome.links.iter();
         let shared = links.position(|link| link.to == RECEIVER);
-        let shared = shared.ok_or_else(|| failed("twin", format!("no link to {RECEIVER}")))?;
+        let shared = shared.ok_or_else(|| failed("twin", &format!("no link to {RECEIVER}")))?;
         let speed = outcome.links[shared].speed_bps as f64 / 1e9;
         let series = &outcome.samples.wires[shared];
         let times = outcome.samples.times.iter();
@@ -198,7 +199,7 @@ fn draw(seen: &[Seen], folder: &Path) -> Result<PathBuf, LabError> {
     let file = folder.join("controls.svg");
     picture
         .draw(&file)
-        .map_err(|error| failed("picture", error))?;
+        .map_err(|error| failed("picture", &error))?;
     Ok(file)
 }
 

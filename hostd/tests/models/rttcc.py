@@ -8,7 +8,7 @@ import sys
 
 LINE, IDLE, PACKET, LEAST_INTERVAL = 100e9, 14000.0, 4096, 10000.0
 LIMIT = IDLE + max(IDLE / 4, 8 * PACKET * 8 / LINE * 1e9)
-BETA, MOST = 0.8, 0.5
+BETA = 0.4
 FIRST, LAST, FLOOR = LINE / 256, LINE / 20, LINE / 1024
 PROBE_BITS, PROBE_PART = 1600.0, 1 / 50
 STALE = 8
@@ -29,7 +29,7 @@ class Rttcc:
     def round_trip(self, rtt):
         self.rtt = rtt
         if rtt > LIMIT:
-            self.cut(min(MOST, BETA * (rtt - LIMIT) / rtt))
+            self.cut(BETA * (rtt - LIMIT) / rtt)
             return
         self.rate = min(LINE, self.rate + self.delta)
         self.delta = min(LAST, self.delta * 2)

@@ -4,7 +4,7 @@
 //! ```text
 //!   limit        the idle round trip, a quarter of it, or eight packets on the line if that is more
 //!   RTT ≤ limit  rate + δ; δ doubles with each such answer in a row, from 1/256 to 1/20 of the line
-//!   RTT > limit  rate less by β (1 − limit / RTT), at most by half; δ begins anew
+//!   RTT > limit  rate less by β (1 − limit / RTT); δ begins anew
 //! ```
 //!
 //! The algorithm of the devices that have it is not published. The frame is that of its vendor's
@@ -19,7 +19,7 @@
 //! know them, the round trips of packets count, once a round trip.
 //!
 //! An answer tells of a burst when that is over, so what is in flight is bounded as well: by what
-//! the rate makes of one and a half limits. Rates are in bits per second, times in nanoseconds.
+//! the rate makes of one and a quarter limits. Rates are in bits per second, times in nanoseconds.
 
 use super::FixedWindow;
 use super::pace::Pace;
@@ -33,9 +33,9 @@ use common::units::Rate;
 const SLACK: f64 = 0.25;
 const PACKETS: f64 = 8.0;
 
-/// Weight of a decrease (β), and the most that one takes.
-const BETA: f64 = 0.8;
-const DECREASE_MAX: f64 = 0.5;
+/// Weight of a decrease (β), and what a loss leaves of a rate.
+const BETA: f64 = 0.4;
+const AFTER_LOSS: f64 = 0.5;
 
 /// The first and the greatest increase, and the least rate, as parts of the line.
 const STEP: f64 = 1.0 / 256.0;
@@ -43,7 +43,7 @@ const STEP_MAX: f64 = 1.0 / 20.0;
 const LEAST: f64 = 1.0 / 1_024.0;
 
 /// What is in flight is what the rate makes of this many limits, at most.
-const AHEAD: f64 = 1.5;
+const AHEAD: f64 = 1.25;
 
 /// Bits of a probe on the line, with IPv6 and two tags; and what part of a rate they may be.
 const PROBE: f64 = 8.0 * 200.0;
@@ -182,7 +182,7 @@ impl Rttcc {
             (PacketFate::Trimmed | PacketFate::Lost, _) => {
                 self.updated = now;
                 self.step = STEP;
-                self.set_rate(self.rate * (1.0 - DECREASE_MAX), now);
+                self.set_rate(self.rate * AFTER_LOSS, now);
             }
             (PacketFate::Delivered { .. } | PacketFate::NotReady, _) => {}
         }
@@ -199,7 +199,7 @@ impl Rttcc {
             self.set_rate(self.rate + self.step * self.line, now);
             self.step = (2.0 * self.step).min(STEP_MAX);
         } else {
-            let part = (BETA * (1.0 - limit / round_trip)).min(DECREASE_MAX);
+            let part = BETA * (1.0 - limit / round_trip);
             self.step = STEP;
             self.set_rate(self.rate * (1.0 - part), now);
         }

@@ -29,12 +29,9 @@ const SEED: u64 = 1;
 /// The end of the link that all flows share.
 const RECEIVER: &str = "h9";
 
-/// What the others may have of the first one's mean queue at most, and of its throughput at least.
+/// What the others may have of the first one's queue at most, and of its throughput at least.
 const QUEUE: f64 = 0.5;
 const THROUGHPUT: f64 = 1.0;
-
-/// The queue is compared after this part of the time, when the first burst is over for all.
-const SETTLED: f64 = 0.25;
 
 /// Throughput is that of so many samples.
 const SAMPLES: usize = 20;
@@ -50,9 +47,9 @@ struct Seen {
     queue: Points,
     /// Milliseconds, and Gbit/s on the link.
     throughput: Points,
-    /// Kilobytes in the mean, after the first burst.
-    mean_queue: f64,
-    /// Gbit/s in the mean, until the last flow has ended.
+    /// Kilobytes that 99 % of the looks at the queue do not exceed, until the first flow ends.
+    deep_queue: f64,
+    /// Gbit/s in the mean until then: all flows are under way.
     mean_throughput: f64,
     pauses: u64,
 }
@@ -112,17 +109,17 @@ impl Seen {
         let times: Vec<f64> = times.map(|time| time.nanos() as f64 / 1e6).collect();
         let ends = outcome.flows.iter();
         let ends = ends.filter_map(|flow| Some(flow.start_ns? + flow.fct_ns?));
-        let end = ends.max().unwrap_or(0) as f64 / 1e6;
+        let ends: Vec<f64> = ends.map(|nanos| nanos as f64 / 1e6).collect();
+        let first = ends.iter().copied().fold(f64::MAX, f64::min);
+        let last = ends.iter().copied().fold(0.0, f64::max);
         let depths = times.iter().zip(&series.depth);
         let queue: Points = depths
-            .filter(|(at, _)| **at <= end)
+            .filter(|(at, _)| **at <= last)
             .map(|(at, bytes)| (*at, f64::from(*bytes) / 1e3))
             .collect();
-        let settled: Vec<f64> = queue
-            .iter()
-            .filter(|(at, _)| *at >= end * SETTLED)
-            .map(|(_, depth)| *depth)
-            .collect();
+        let shared = queue.iter().take_while(|(at, _)| *at <= first);
+        let mut depths: Vec<f64> = shared.map(|(_, depth)| *depth).collect();
+        depths.sort_unstable_by(f64::total_cmp);
         let busy = |first: usize, last: usize| {
             let picos = (series.busy[last] - series.busy[first]) as f64;
             picos / 1e9 / (times[last] - times[first])
@@ -139,11 +136,10 @@ impl Seen {
         Ok(Self {
             name,
             throughput: throughput.collect(),
-            mean_queue: settled.iter().sum::<f64>() / settled.len().max(1) as f64,
-            mean_throughput: if before_end > 0 {
-                speed * busy(0, before_end)
-            } else {
-                0.0
+            deep_queue: depths.get(depths.len() * 99 / 100).copied().unwrap_or(0.0),
+            mean_throughput: match depths.len() {
+                0 | 1 => 0.0,
+                looks => speed * busy(0, looks - 1),
             },
             pauses: outcome.totals.pauses,
             queue,
@@ -171,8 +167,8 @@ fn terminal(seen: &[Seen]) {
             frames => format!("{frames} frames paused hosts"),
         };
         println!(
-            "  {:<11}{:>7.1} kB in the mean, {:>5.1} Gbit/s, {pauses}",
-            it.name, it.mean_queue, it.mean_throughput
+            "  {:<11}{:>7.1} kB at most in 99 % of the time, {:>5.1} Gbit/s, {pauses}",
+            it.name, it.deep_queue, it.mean_throughput
         );
     }
 }
@@ -210,7 +206,7 @@ fn verdict(seen: &[Seen]) -> bool {
     };
     let mut fine = true;
     for it in others {
-        let queue = it.mean_queue / first.mean_queue.max(f64::MIN_POSITIVE);
+        let queue = it.deep_queue / first.deep_queue.max(f64::MIN_POSITIVE);
         let throughput = it.mean_throughput / first.mean_throughput.max(f64::MIN_POSITIVE);
         let rows = [
             (
@@ -241,12 +237,12 @@ fn verdict(seen: &[Seen]) -> bool {
 mod tests {
     use super::*;
 
-    fn seen(mean_queue: f64, mean_throughput: f64, pauses: u64) -> Seen {
+    fn seen(deep_queue: f64, mean_throughput: f64, pauses: u64) -> Seen {
         Seen {
             name: "one",
             queue: Points::new(),
             throughput: Points::new(),
-            mean_queue,
+            deep_queue,
             mean_throughput,
             pauses,
         }

@@ -12,8 +12,8 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 /// Bytes of a frame with a tag and 4 KiB of payload.
 const PACKET: f64 = 4_230.0;
 
-/// Seventeen hosts at a switch, 14 µs from one to another and back. The class of data loses nothing:
-/// who has 500 kB in the switch is paused.
+/// Seventeen hosts at a switch, 14 µs from one to another and back. The class of data loses
+/// nothing: who has 500 kB in the switch is paused.
 const STAR: &str = r#"
 poll = "250ns"
 sample = "2us"
@@ -78,7 +78,8 @@ fn span(from: u64, to: u64) -> Range<Span> {
 }
 
 /// SW-52, CC-3: sixteen flows to one host keep hardly any queue (ten packets at most in the mean),
-/// use 0.93 of the link at least, lose nothing and have nobody paused; each packet carried telemetry.
+/// use 0.93 of the link at least, lose nothing and have nobody paused; each packet carried
+/// telemetry.
 #[test]
 fn an_incast_of_sixteen_keeps_hardly_a_queue() {
     for seed in SEEDS {

@@ -93,7 +93,7 @@ impl Controller {
             Self::Timely(timely) => timely.window(),
             Self::Poseidon(poseidon) => whole(poseidon.exact()),
             Self::Hpcc(hpcc) => whole(hpcc.exact()),
-            Self::Rttcc(rttcc) => rttcc.window(),
+            Self::Rttcc(rttcc) => whole(rttcc.exact()),
         }
     }
 

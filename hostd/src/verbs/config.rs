@@ -241,7 +241,7 @@ impl Congestion {
     /// Whether each sub-path may have a controller ([`CongestionScope::Path`]). Those of fixed size
     /// have nothing to tell apart, DCQCN is for whole flows, as its notifications are, and DCTCP
     /// asks whether any packet of a window was marked: the few of a path rarely are, so it would
-    /// take two thirds of a link, not half. A rate of TIMELY, Poseidon or RTTCC is that of a flow, too.
+    /// take two thirds of a link, not half. What TIMELY, Poseidon and RTTCC do is for flows, too.
     pub const fn may_be_of_a_path(self) -> bool {
         match self {
             Self::Fixed | Self::Dctcp | Self::Dcqcn => false,

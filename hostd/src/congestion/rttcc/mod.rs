@@ -2,8 +2,8 @@
 //! configuration, and acknowledgements no class of their own.
 //!
 //! ```text
-//!   limit        the idle round trip, a quarter of it, or eight packets on the line if that is more
-//!   RTT ≤ limit  rate + δ; δ doubles with each such answer in a row, from 1/256 to 1/20 of the line
+//!   limit        the idle round trip, and a quarter, or eight packets if that is more
+//!   RTT ≤ limit  rate + δ; δ doubles with each such answer, from 1/256 to 1/20 of the line
 //!   RTT > limit  rate less by β (1 − limit / RTT); δ begins anew
 //! ```
 //!
@@ -24,7 +24,7 @@
 use super::FixedWindow;
 use super::pace::Pace;
 use super::pipe::{Pipe, nanos, span};
-use super::{told, whole};
+use super::told;
 use crate::verbs::{Feedback, PacketFate};
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -91,14 +91,14 @@ impl Rttcc {
         }
     }
 
-    /// Packets that may be in flight.
-    pub(crate) fn window(&self) -> u32 {
-        let window = self.window.window();
+    /// Packets that may be in flight, with the fraction.
+    pub(crate) fn exact(&self) -> f64 {
+        let window = f64::from(self.window.window());
         let (Some(limit), true) = (self.limit(), self.line > 0.0) else {
             return window;
         };
         let ahead = self.rate / self.line / self.pipe.part(1.0, AHEAD * limit);
-        window.min(whole(ahead))
+        window.min(ahead)
     }
 
     /// The greatest round trip that is no congestion.

@@ -5,6 +5,7 @@ mod demo;
 mod file;
 mod interrupts;
 mod matrix;
+mod mesh;
 mod progress;
 mod show;
 mod train;
@@ -102,6 +103,9 @@ enum LabCommand {
         /// What to do
         state: LinkState,
     },
+    /// Let every host probe every other one: how long messages take, and which port is the worst on
+    /// the way
+    Mesh(mesh::Mesh),
     /// Kill the daemon of a node as a crash would; it is started again
     Kill {
         #[command(flatten)]
@@ -151,6 +155,9 @@ struct Up {
     /// What the switches do to packets when there are too many
     #[arg(long, value_enum, default_value_t)]
     qos: Qos,
+    /// Let packets tell of congestion (CSIG): `fabric lab mesh` and hostctl csig show it
+    #[arg(long)]
+    csig: bool,
     /// Put all hosts in one network: the switches' ports are in bridges, and nothing is routed
     #[arg(long)]
     l2: bool,
@@ -239,6 +246,7 @@ fn run(command: Top) -> Result<ExitCode, LabError> {
                 LinkState::Down => lab.link_down(&a, &b)?,
             }
         }
+        Top::Lab(LabCommand::Mesh(mesh)) => mesh.run()?,
         Top::Lab(LabCommand::Kill { named, node }) => Lab::open(&named.name)?.kill(&node)?,
         Top::Demo(demo) => return demo.run(),
         Top::Twin(twin) => return Ok(twin.run()),
@@ -263,6 +271,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
         mtu: up.mtu,
         daemons,
         qos: up.qos,
+        csig: up.csig,
         l2: up.l2,
         vlans: up.vlans.unwrap_or(0),
         taps: up.tap,

@@ -124,6 +124,10 @@ pub struct TransportCounters {
     pub changes_refused: u64,
     /// Probes of paths that were put in force (HT-32).
     pub path_probes: u64,
+    /// Probes of the round trip for congestion control (CC-6).
+    pub round_trip_probes: u64,
+    /// Those of them whose answer counted.
+    pub round_trip_answers: u64,
     /// Packets sent with a tag for CSIG or INT (CS-8, SW-52).
     pub tx_tags: u64,
     /// What peers said of such tags: values.
@@ -152,6 +156,8 @@ impl TransportCounters {
             changes: counters.changes,
             changes_refused: counters.changes_refused,
             path_probes: counters.path_probes,
+            round_trip_probes: counters.round_trip_probes,
+            round_trip_answers: counters.round_trip_answers,
             tx_tags: counters.tx_tags,
             rx_signals: counters.rx_signals,
             rx_unsigned: counters.rx_unsigned,
@@ -175,6 +181,8 @@ impl TransportCounters {
         self.changes += now.changes - before.changes;
         self.changes_refused += now.changes_refused - before.changes_refused;
         self.path_probes += now.path_probes - before.path_probes;
+        self.round_trip_probes += now.round_trip_probes - before.round_trip_probes;
+        self.round_trip_answers += now.round_trip_answers - before.round_trip_answers;
         self.tx_tags += now.tx_tags - before.tx_tags;
         self.rx_signals += now.rx_signals - before.rx_signals;
         self.rx_unsigned += now.rx_unsigned - before.rx_unsigned;
@@ -246,6 +254,10 @@ pub struct QueuePairCounters {
     pub changes_refused: u64,
     /// Probes of paths that were put in force (HT-32).
     pub path_probes: u64,
+    /// Probes of the round trip for congestion control (CC-6).
+    pub round_trip_probes: u64,
+    /// Those of them whose answer counted.
+    pub round_trip_answers: u64,
     /// Packets sent with a tag for CSIG or INT (CS-8, SW-52).
     pub tx_tags: u64,
     /// What the peer said of such tags: values.

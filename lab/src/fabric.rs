@@ -95,6 +95,13 @@ impl Builder {
         self
     }
 
+    /// Packets of hosts have congestion signals, and switches write them.
+    #[must_use]
+    pub fn csig(mut self) -> Builder {
+        self.options.csig = true;
+        self
+    }
+
     /// Which daemons run.
     #[must_use]
     pub fn daemons(mut self, daemons: Daemons) -> Builder {

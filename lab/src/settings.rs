@@ -204,7 +204,42 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
     if let Some(qos) = qos(options, plan, node) {
         all.insert("qos".to_owned(), Value::Table(qos));
     }
+    if options.csig {
+        all.insert("csig".to_owned(), Value::Table(csig(plan, node)));
+    }
     all
+}
+
+/// `[csig]` of a switch: locators name it, and whether the port leads to hosts.
+fn csig(plan: &Topology, node: &Node) -> Table {
+    let number = |to_hosts| Value::Integer(locator(plan, &node.name, to_hosts).into());
+    let mut ports = vec![Value::Table(table([("expanded_locator", number(false))]))];
+    let hosts: Vec<Value> = ports_of_hosts(plan, node).map(Value::String).collect();
+    if !hosts.is_empty() {
+        ports.push(Value::Table(table([
+            ("ports", Value::Array(hosts)),
+            ("expanded_locator", number(true)),
+        ])));
+    }
+    table([
+        ("enabled", Value::Boolean(true)),
+        ("port", Value::Array(ports)),
+    ])
+}
+
+/// The locator in congestion signals of the ports of a switch that lead to hosts, or of the others.
+fn locator(plan: &Topology, switch: &str, to_hosts: bool) -> u16 {
+    let place = plan.nodes.iter().position(|node| node.name == switch);
+    let place = place.and_then(|place| u16::try_from(place).ok());
+    2 * place.unwrap_or_default() + u16::from(to_hosts)
+}
+
+/// The switch of a locator, and whether the port leads to hosts; `None`: there is no such switch.
+#[must_use]
+pub fn located(plan: &Topology, locator: u16) -> Option<(&str, bool)> {
+    let node = plan.nodes.get(usize::from(locator / 2));
+    let switch = node.filter(|node| node.role.is_switch())?;
+    Some((&switch.name, locator % 2 == 1))
 }
 
 /// What a port of a switch makes up for: the shipped burst is for workers with a core of their own,
@@ -375,6 +410,17 @@ fn congestion(options: &Options) -> Value {
     Value::String(name.to_owned())
 }
 
+/// `[csig]` of a host: any switch with hosts may be the last one.
+fn host_csig(options: &Options, plan: &Topology) -> Table {
+    let switches = plan.nodes.iter().filter(|node| node.role.is_switch());
+    let last = switches.map(|node| Value::Integer(locator(plan, &node.name, true).into()));
+    table([
+        ("enabled", Value::Boolean(options.csig)),
+        ("form", Value::String("expanded".to_owned())),
+        ("host_locators", Value::Array(last.collect())),
+    ])
+}
+
 /// hostd: the host's one interface, at the link's speed.
 fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
     let speed = Value::String(format!("{}bps", options.speed));
@@ -420,6 +466,7 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
                 ("congestion", congestion(options)),
             ])),
         ),
+        ("csig", Value::Table(host_csig(options, plan))),
         ("interface", Value::Array(interfaces)),
     ])
 }

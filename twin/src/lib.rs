@@ -29,7 +29,7 @@
 //!   scenario     files that define all this
 //!   simulation   a scenario and a seed, from set-up to rest
 //!   check, audit the invariants;  trace: the events before one failed
-//!   sample, outcome, report, plot   figures;  picture: lines and axes as SVG
+//!   sample, outcome, report, plot   figures;  picture: lines and axes as SVG;  heat: matrices
 //!   compare      connection matrices beside figures that are given
 //!   congestion   hostd's congestion controls beside each other
 //!   snapshot     the reviewed figures of the shipped scenarios
@@ -47,6 +47,7 @@ pub mod fabric;
 pub mod fault;
 pub mod flow;
 pub mod frames;
+pub mod heat;
 pub mod host;
 pub mod lossless;
 pub mod matrix;

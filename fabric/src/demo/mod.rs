@@ -1,6 +1,7 @@
-//! The demonstration, in three chapters: a real file over every path of a fabric, what many paths
-//! give while one of them dies, and incast in a lossless class.
+//! The demonstration, in four chapters: a real file over every path of a fabric, what many paths
+//! give while one of them dies, incast in a lossless class, and congestion controls side by side.
 
+mod controls;
 mod copy;
 mod incast;
 mod paths;
@@ -52,17 +53,25 @@ enum Chapter {
     Paths,
     /// Seven hosts send to one over a class that loses nothing
     Incast,
+    /// The same incast with three congestion controls, in virtual time
+    Controls,
 }
 
 impl Chapter {
-    const ALL: [Chapter; 3] = [Chapter::Copy, Chapter::Paths, Chapter::Incast];
+    const ALL: [Chapter; 4] = [
+        Chapter::Copy,
+        Chapter::Paths,
+        Chapter::Incast,
+        Chapter::Controls,
+    ];
 
-    /// The chapter's laboratory.
-    fn name(self) -> &'static str {
+    /// The chapter's laboratory, if it has one.
+    fn laboratory(self) -> Option<&'static str> {
         match self {
-            Chapter::Copy => copy::NAME,
-            Chapter::Paths => paths::NAME,
-            Chapter::Incast => incast::NAME,
+            Chapter::Copy => Some(copy::NAME),
+            Chapter::Paths => Some(paths::NAME),
+            Chapter::Incast => Some(incast::NAME),
+            Chapter::Controls => None,
         }
     }
 
@@ -78,6 +87,7 @@ impl Chapter {
                 "leaf1 switchctl show events",
                 "h5 hostctl show pauses",
             ],
+            Chapter::Controls => &[],
         }
     }
 }
@@ -92,7 +102,8 @@ impl Demo {
             Chapter::ALL.map(|chapter| (chapter, self.only.is_none_or(|o| o == chapter)));
         let chapters = chapters.into_iter().filter(|(_, wanted)| *wanted);
         let chapters: Vec<Chapter> = chapters.map(|(chapter, _)| chapter).collect();
-        let names: Vec<&str> = chapters.iter().map(|chapter| chapter.name()).collect();
+        let names = chapters.iter().filter_map(|chapter| chapter.laboratory());
+        let names: Vec<&str> = names.collect();
         // Before minutes are spent on a first chapter, and before signals take it down.
         if let Some(name) = names.iter().find(|name| supervisor(name).is_some()) {
             return Err(LabError::Exists((*name).to_owned()));
@@ -120,6 +131,7 @@ impl Demo {
             Chapter::Copy => copy::run(stage, self.file.as_deref(), self.speed),
             Chapter::Paths => paths::run(stage, &self.folder()),
             Chapter::Incast => incast::run(stage, &self.folder()),
+            Chapter::Controls => controls::run(stage, &self.folder()),
         };
         stage.interrupts.settle();
         fine
@@ -137,7 +149,9 @@ fn farewell(chapters: &[Chapter], keep: bool) {
     if keep {
         println!("\nThe fabrics are still up:");
         for chapter in chapters {
-            let name = chapter.name();
+            let Some(name) = chapter.laboratory() else {
+                continue;
+            };
             println!("  fabric lab status --name {name}");
             for sight in chapter.sights() {
                 println!("  fabric lab exec --name {name} {sight}");

@@ -405,6 +405,7 @@ impl Config {
             swift_lambda: transport.swift_lambda,
             timely: [transport.timely_low_us, transport.timely_high_us].map(Span::from_micros),
             hpcc_flows: transport.hpcc_flows,
+            rttcc_probe: Span::from_micros(transport.rttcc_probe_us),
             poseidon: [transport.poseidon_least_us, transport.poseidon_range_us]
                 .map(Span::from_micros),
             spraying: multipath.spraying,

@@ -42,6 +42,8 @@ pub struct Transport {
     pub poseidon_range_us: u64,
     /// `hpcc`: flows that are expected at one link.
     pub hpcc_flows: u32,
+    /// `rttcc`: microseconds from one probe of the round trip to the next at least.
+    pub rttcc_probe_us: u64,
     /// Code points that switches give packets whose payload they cut off.
     pub trimmed_dscps: Vec<u8>,
     /// DSCP of data packets.
@@ -102,6 +104,7 @@ impl Default for Transport {
             poseidon_least_us: engine.poseidon[0].nanos() / 1_000,
             poseidon_range_us: engine.poseidon[1].nanos() / 1_000,
             hpcc_flows: engine.hpcc_flows,
+            rttcc_probe_us: engine.rttcc_probe.nanos() / 1_000,
             trimmed_dscps: (0..64)
                 .filter(|dscp| engine.trimmed >> dscp & 1 == 1)
                 .collect(),
@@ -142,6 +145,7 @@ impl Transport {
         check("poseidon_least_us", self.poseidon_least_us, 0, 1_000_000);
         check("poseidon_range_us", self.poseidon_range_us, 1, 1_000_000);
         check("hpcc_flows", self.hpcc_flows.into(), 1, 1_000_000);
+        check("rttcc_probe_us", self.rttcc_probe_us, 1, 1_000_000);
         check("data_dscp", self.data_dscp.into(), 0, 63);
         for (name, dscp) in [
             ("low_dscp", self.low_dscp),

@@ -10,6 +10,7 @@
 //!   dctcp      by the part of packets that is marked
 //!   dcqcn      a rate, cut by notifications of congestion
 //!   timely     a rate, by how the round trip changes
+//!   rttcc      a rate, by the round trips of probes of its own
 //!   pace       when packets leave at a rate
 //!   pipe       what they know of the network without queues
 //!   told       what they know of it by congestion signals
@@ -29,6 +30,7 @@ mod nscc;
 mod pace;
 mod pipe;
 mod poseidon;
+mod rttcc;
 mod swift;
 mod timely;
 mod told;
@@ -40,6 +42,7 @@ pub(crate) use hpcc::Hpcc;
 pub(crate) use notified::NotifiedWindow;
 pub(crate) use nscc::Nscc;
 pub(crate) use poseidon::Poseidon;
+pub(crate) use rttcc::Rttcc;
 pub(crate) use swift::{Swift, SwiftCsig};
 pub(crate) use timely::Timely;
 
@@ -72,6 +75,8 @@ pub(crate) enum Controller {
     Poseidon(Box<Poseidon>),
     /// See [`Hpcc`].
     Hpcc(Box<Hpcc>),
+    /// See [`Rttcc`].
+    Rttcc(Box<Rttcc>),
 }
 
 impl Controller {
@@ -88,6 +93,7 @@ impl Controller {
             Self::Timely(timely) => timely.window(),
             Self::Poseidon(poseidon) => whole(poseidon.exact()),
             Self::Hpcc(hpcc) => whole(hpcc.exact()),
+            Self::Rttcc(rttcc) => whole(rttcc.exact()),
         }
     }
 
@@ -95,7 +101,7 @@ impl Controller {
     pub(crate) fn interval(&self) -> Option<Span> {
         match self {
             Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => None,
-            Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_) => None,
+            Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_) | Self::Rttcc(_) => None,
             Self::Poseidon(poseidon) => poseidon.interval(),
             Self::Nscc(nscc) => nscc.interval(),
             Self::Swift(swift) => swift.interval(),
@@ -105,7 +111,10 @@ impl Controller {
 
     /// Whether packets are paced by a rate: [`Self::not_before`] says when they leave.
     pub(crate) const fn has_rate(&self) -> bool {
-        matches!(self, Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_))
+        matches!(
+            self,
+            Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_) | Self::Rttcc(_)
+        )
     }
 
     /// When to look again whether the rate lets the next packet leave; `None`: it does now.
@@ -116,6 +125,7 @@ impl Controller {
             Self::Dcqcn(dcqcn) => dcqcn.not_before(now),
             Self::Timely(timely) => timely.not_before(now),
             Self::Hpcc(hpcc) => hpcc.not_before(now),
+            Self::Rttcc(rttcc) => rttcc.not_before(now),
         }
     }
 
@@ -127,6 +137,7 @@ impl Controller {
             Self::Dcqcn(dcqcn) => dcqcn.left(bytes, now),
             Self::Timely(timely) => timely.left(bytes, now),
             Self::Hpcc(hpcc) => hpcc.left(bytes, now),
+            Self::Rttcc(rttcc) => rttcc.left(bytes, now),
         }
     }
 
@@ -142,6 +153,7 @@ impl Controller {
             Self::Timely(timely) => timely.set_speed(speed),
             Self::Poseidon(poseidon) => poseidon.set_speed(speed),
             Self::Hpcc(hpcc) => hpcc.set_speed(speed),
+            Self::Rttcc(rttcc) => rttcc.set_speed(speed),
         }
     }
 
@@ -150,7 +162,7 @@ impl Controller {
         match self {
             Self::Fixed(_) | Self::Notified(_) | Self::Swift(_) => {}
             Self::SwiftCsig(_) | Self::Dctcp(_) | Self::Dcqcn(_) => {}
-            Self::Timely(_) | Self::Poseidon(_) | Self::Hpcc(_) => {}
+            Self::Timely(_) | Self::Poseidon(_) | Self::Hpcc(_) | Self::Rttcc(_) => {}
             Self::Nscc(nscc) => nscc.crowd(crowd),
         }
     }
@@ -160,6 +172,7 @@ impl Controller {
         match self {
             Self::Fixed(_) | Self::Notified(_) | Self::Nscc(_) | Self::Swift(_) => {}
             Self::Dctcp(_) | Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_) => {}
+            Self::Rttcc(_) => {}
             Self::SwiftCsig(swift) => swift.signalled(read, now),
             Self::Poseidon(poseidon) => poseidon.signalled(read),
         }
@@ -172,7 +185,24 @@ impl Controller {
         }
     }
 
-    /// Whether signals of the path decided the last time; `None`: they never do.
+    /// The time from one probe of the round trip to the next, at least; `None`: it asks for none.
+    pub(crate) fn probe_interval(&self) -> Option<Span> {
+        match self {
+            Self::Rttcc(rttcc) => Some(rttcc.probe_interval()),
+            Self::Fixed(_) | Self::Notified(_) | Self::Nscc(_) | Self::Swift(_) => None,
+            Self::SwiftCsig(_) | Self::Dctcp(_) | Self::Dcqcn(_) => None,
+            Self::Timely(_) | Self::Poseidon(_) | Self::Hpcc(_) => None,
+        }
+    }
+
+    /// A probe of the round trip was answered after this time.
+    pub(crate) fn probed(&mut self, round_trip: Span, now: Time) {
+        if let Self::Rttcc(rttcc) = self {
+            rttcc.probed(round_trip, now);
+        }
+    }
+
+    /// Whether signals of the path, or probes, decided the last time; `None`: they never do.
     pub(crate) fn is_guided(&self) -> Option<bool> {
         match self {
             Self::Fixed(_) | Self::Notified(_) | Self::Nscc(_) | Self::Swift(_) => None,
@@ -180,6 +210,7 @@ impl Controller {
             Self::SwiftCsig(swift) => Some(swift.is_guided()),
             Self::Poseidon(poseidon) => Some(poseidon.is_guided()),
             Self::Hpcc(hpcc) => Some(hpcc.is_guided()),
+            Self::Rttcc(rttcc) => Some(rttcc.is_guided()),
         }
     }
 
@@ -196,6 +227,7 @@ impl Controller {
             Self::Timely(_) => "timely",
             Self::Poseidon(_) => "poseidon",
             Self::Hpcc(_) => "hpcc",
+            Self::Rttcc(_) => "rttcc",
         }
     }
 
@@ -212,6 +244,7 @@ impl Controller {
             Self::Timely(timely) => timely.on_feedback(feedback, now),
             Self::Poseidon(poseidon) => poseidon.on_feedback(feedback, now),
             Self::Hpcc(hpcc) => hpcc.on_feedback(feedback, now),
+            Self::Rttcc(rttcc) => rttcc.on_feedback(feedback, now),
         }
     }
 
@@ -228,6 +261,7 @@ impl Controller {
             Self::Timely(timely) => timely.timed_out(),
             Self::Poseidon(poseidon) => poseidon.timed_out(),
             Self::Hpcc(hpcc) => hpcc.timed_out(),
+            Self::Rttcc(rttcc) => rttcc.timed_out(),
         }
     }
 
@@ -236,6 +270,7 @@ impl Controller {
         match self {
             Self::Fixed(_) | Self::Nscc(_) | Self::Swift(_) | Self::Dctcp(_) => {}
             Self::SwiftCsig(_) | Self::Timely(_) | Self::Poseidon(_) | Self::Hpcc(_) => {}
+            Self::Rttcc(_) => {}
             Self::Notified(notified) => notified.notified(round_trip, now),
             Self::Dcqcn(dcqcn) => dcqcn.notified(now),
         }

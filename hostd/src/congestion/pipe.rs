@@ -40,9 +40,16 @@ impl Pipe {
 
     /// Learns the round trip. Whether the delay-bandwidth product is known since then.
     pub(super) fn learn(&mut self, feedback: &Feedback) -> bool {
-        let (false, Some(measured)) = (self.configured, feedback.round_trip) else {
+        feedback
+            .round_trip
+            .is_some_and(|measured| self.measured(measured))
+    }
+
+    /// Learns a round trip of something else than a packet: as [`Self::learn`].
+    pub(super) fn measured(&mut self, measured: Span) -> bool {
+        if self.configured {
             return false;
-        };
+        }
         let known = self.base.is_some();
         self.base = Some(self.base.map_or(measured, |base| base.min(measured)));
         !known && self.product().is_some()
@@ -56,6 +63,14 @@ impl Pipe {
     /// Bytes in a nanosecond; zero: not known.
     pub(super) fn speed(&self) -> f64 {
         self.speed
+    }
+
+    /// The time of so many packets on the line in ns; zero if its speed is not known.
+    pub(super) fn time_of(&self, packets: f64) -> f64 {
+        if self.speed == 0.0 {
+            return 0.0;
+        }
+        packets * self.mtu / self.speed
     }
 
     /// The part of the line that so many packets in so many ns take; zero if its speed is not

@@ -102,8 +102,23 @@ impl QueuePair {
                 peer.steering.probed(path, rtt, next);
             }
         }
+        if let Some(round_trip) = made.timed {
+            self.timed(round_trip, now);
+        }
         self.settle_paths();
         Ok(())
+    }
+
+    /// A probe for congestion control was answered after this time.
+    fn timed(&mut self, round_trip: Span, now: Time) {
+        let (Some(peer), Some(sender)) = (&mut self.peer, &mut self.requester.sender) else {
+            return;
+        };
+        self.counters.round_trip_answers += 1;
+        peer.steering.timed(round_trip, now);
+        sender.held(&peer.steering, now);
+        let interval = peer.steering.probe_interval().unwrap_or_default();
+        peer.terms.go_on(interval, sender.flight().is_idle(), now);
     }
 
     /// Makes a change that both sides agreed on.
@@ -168,7 +183,7 @@ impl QueuePair {
     }
 
     /// Whether the peer is to be told something now.
-    pub(super) fn has_replies(&self) -> bool {
+    pub(crate) fn has_replies(&self) -> bool {
         let peer = self.peer.as_ref().filter(|peer| !peer.ways.is_empty());
         self.state.sends() && peer.is_some_and(|peer| peer.terms.has_answers())
     }
@@ -183,8 +198,10 @@ impl QueuePair {
 
     /// Does what the clock says.
     pub(super) fn expire_changes(&mut self, now: Time) {
+        let sender = self.requester.sender.as_ref();
+        let idle = sender.is_none_or(|sender| sender.flight().is_idle());
         if let Some(peer) = &mut self.peer {
-            peer.terms.expire(now);
+            peer.terms.expire(idle, now);
         }
     }
 
@@ -209,13 +226,16 @@ impl QueuePair {
             pool.give(frame);
             return Departure::Nothing;
         }
-        peer.terms.question_left(now);
-        self.counters.path_probes += u64::from(matches!(question, Change::Probe { .. }));
+        if peer.terms.question_left(path, now) {
+            self.counters.round_trip_probes += 1;
+        } else {
+            self.counters.path_probes += u64::from(matches!(question, Change::Probe { .. }));
+        }
         Departure::Frame(frame, port)
     }
 
     /// The next answer to a question of the peer, through one of the `open` ports.
-    pub(super) fn transmit_reply(
+    pub(crate) fn transmit_reply(
         &mut self,
         open: PortSet,
         pool: &mut FramePool,

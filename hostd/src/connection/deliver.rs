@@ -482,7 +482,7 @@ impl QueuePair {
             let due = receiver.reports.is_due(now) || receiver.report_is_due(now);
             (due && self.may_acknowledge(receiver)) || self.may_notify(receiver)
         });
-        due || self.responder.may_resume() || self.has_replies()
+        due || self.responder.may_resume()
     }
 
     /// Whether the queue pair ended because it refused a request of the peer, which the NAK says.
@@ -538,9 +538,6 @@ impl QueuePair {
     ) -> Departure {
         if !self.wants_to_acknowledge(now) {
             return Departure::Nothing;
-        }
-        if self.has_replies() {
-            return self.transmit_reply(open, pool, now);
         }
         // Nobody knows for whom a shared receive will be (IBTA 9.7.7.2).
         let credits = self.request.shared.is_none();

@@ -288,6 +288,20 @@ impl Lanes {
         self.of(path).controller.loaded(load);
     }
 
+    /// The time from one probe of the round trip to the next, at least; `None`: there are none.
+    pub(super) fn probe_interval(&self) -> Option<Span> {
+        self.lanes.first()?.controller.probe_interval()
+    }
+
+    /// A probe of the round trip was answered after this time.
+    pub(super) fn timed(&mut self, round_trip: Span, now: Time) {
+        let count = u64::from(self.count);
+        for lane in &mut self.lanes {
+            lane.controller.probed(round_trip, now);
+            lane.hold(count, now);
+        }
+    }
+
     /// Whether signals of the path decided the last time in any lane; `None`: they never do.
     pub(super) fn is_guided(&self) -> Option<bool> {
         let guided = self.used().map(|lane| lane.controller.is_guided());

@@ -33,6 +33,7 @@ mod sender;
 mod steering;
 mod stillness;
 mod terms;
+mod timing;
 mod transmit;
 mod ways;
 mod windows;
@@ -108,6 +109,8 @@ pub(crate) struct QueuePair {
     /// In which of the engine's lists of queue pairs with something to acknowledge: bit n for the
     /// n-th set of ports.
     pub(crate) listed_to_acknowledge: u16,
+    /// In which of those with an answer to a question of the peer.
+    pub(crate) listed_to_reply: u16,
     /// Among the engine's crowd.
     pub(crate) in_crowd: bool,
     /// In which of those with something to send.
@@ -198,6 +201,7 @@ impl QueuePair {
             data_arrived: false,
             answered_last: false,
             listed_to_acknowledge: 0,
+            listed_to_reply: 0,
             in_crowd: false,
             listed_to_send: 0,
             heard_through: PortId::FIRST,
@@ -325,6 +329,11 @@ impl QueuePair {
             mtu: attributes.path_mtu,
         };
         let first = cookies.is_some_and(|it| it.own.bits() > it.peer.bits());
+        let steering = Steering::new(agreed.as_ref(), &plan, config);
+        let mut terms = Terms::new(most, first, config.rto_initial);
+        if steering.probe_interval().is_some() && agreed.is_some_and(|agreed| agreed.changes) {
+            terms = terms.with_timing();
+        }
         self.peer = Some(Peer {
             address: attributes.destination,
             qpn: attributes.destination_qpn,
@@ -333,8 +342,8 @@ impl QueuePair {
             agreed,
             partition: self.partition,
             cookies: cookies.unwrap_or_default(),
-            steering: Steering::new(agreed.as_ref(), &plan, config),
-            terms: Terms::new(most, first, config.rto_initial),
+            steering,
+            terms,
             signals: signalling.map(|terms| Box::new(Signals::new(terms.clone(), most))),
             loads: int.map(|terms| Box::new(Loads::new(terms, most))),
             ways: Ways::default(),

@@ -16,7 +16,7 @@
 use super::lanes::Lanes;
 use super::ways::Ways;
 use crate::congestion::{Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow};
-use crate::congestion::{Hpcc, Nscc, Poseidon, Swift, SwiftCsig, Timely};
+use crate::congestion::{Hpcc, Nscc, Poseidon, Rttcc, Swift, SwiftCsig, Timely};
 use crate::path::{self, Blocks, Entropy, LostPacket, PathSet};
 use crate::stats::{PathLoad, PathSignal, PathStatistics};
 use crate::verbs::{
@@ -128,6 +128,10 @@ impl Steering {
                 let flows = config.hpcc_flows;
                 Controller::Hpcc(Box::new(Hpcc::new(window, mtu, config.base_rtt, flows)))
             }
+            (Some(_), Congestion::Rttcc) => {
+                let interval = config.rttcc_probe;
+                Controller::Rttcc(Box::new(Rttcc::new(window, mtu, config.base_rtt, interval)))
+            }
             (Some(_), Congestion::Dctcp) => {
                 Controller::Dctcp(Dctcp::new(window, mtu, config.base_rtt))
             }
@@ -211,6 +215,16 @@ impl Steering {
     /// The peer told of the worst link of `path`.
     pub(super) fn loaded(&mut self, path: u8, load: &PathLoad) {
         self.lanes.loaded(path, load);
+    }
+
+    /// The time from one probe of the round trip to the next, at least; `None`: there are none.
+    pub(super) fn probe_interval(&self) -> Option<Span> {
+        self.lanes.probe_interval()
+    }
+
+    /// A probe of the round trip was answered after this time.
+    pub(super) fn timed(&mut self, round_trip: Span, now: Time) {
+        self.lanes.timed(round_trip, now);
     }
 
     /// The algorithm of congestion control, and whether signals of the path decided the last time;

@@ -12,6 +12,7 @@
 //! larger cookie goes first: it answers the other one with Later. An answer that was lost does not
 //! disturb the order, because who asks says which change of the other side it made last.
 
+use super::timing::Timing;
 use crate::verbs::{ChangeStanding, DropReason};
 use common::time::{Span, Time};
 use common::wire::roce::{Change, ChangeOutcome, NewTerms, PathIds};
@@ -90,6 +91,8 @@ pub(super) struct Made {
     pub(super) peers: Option<NewTerms>,
     /// A path was measured.
     pub(super) probed: Option<(u8, Span)>,
+    /// A probe for congestion control took this long.
+    pub(super) timed: Option<Span>,
     /// A change was refused, by one of both sides.
     pub(super) refused: bool,
 }
@@ -114,6 +117,8 @@ pub(super) struct Terms {
     refused: u16,
     probes: Vec<Probe>,
     probe_serial: u16,
+    /// Probes for congestion control, if that goes by them.
+    timing: Option<Timing>,
     /// Answers that are to leave, and the way of each: that of its question.
     answer: Option<(Change, Way)>,
     probe_answers: Vec<(Change, Way)>,
@@ -134,8 +139,31 @@ impl Terms {
             refused: 0,
             probes: Vec::new(),
             probe_serial: 0,
+            timing: None,
             answer: None,
             probe_answers: Vec::new(),
+        }
+    }
+
+    /// The same, with probes for congestion control.
+    pub(super) fn with_timing(mut self) -> Self {
+        self.timing = Some(Timing::new(self.wait));
+        self
+    }
+
+    /// A data packet leaves.
+    #[inline]
+    pub(super) fn used(&mut self, now: Time) {
+        if let Some(timing) = &mut self.timing {
+            timing.used(now);
+        }
+    }
+
+    /// After a probe for congestion control was answered: the next one leaves `interval` after it.
+    /// `idle`: nothing is in flight.
+    pub(super) fn go_on(&mut self, interval: Span, idle: bool, now: Time) {
+        if let Some(timing) = &mut self.timing {
+            timing.go_on(interval, idle, now);
         }
     }
 
@@ -209,6 +237,14 @@ impl Terms {
                 Ok(Made::default())
             }
             Change::ProbeAnswered { path, serial } => {
+                let timing = self.timing.as_mut();
+                let timed = timing.and_then(|timing| timing.answered(path, serial, now));
+                if timed.is_some() {
+                    return Ok(Made {
+                        timed,
+                        ..Made::default()
+                    });
+                }
                 let awaited = |probe: &Probe| {
                     probe.path == path && probe.serial == serial && probe.repeated.times > 0
                 };
@@ -305,6 +341,7 @@ impl Terms {
     pub(super) fn has_questions(&self) -> bool {
         self.own.as_ref().is_some_and(|own| own.repeated.due)
             || self.probes.iter().any(|probe| probe.repeated.due)
+            || self.timing.as_ref().is_some_and(Timing::is_due)
     }
 
     /// What is to be asked now, and the path that it takes: one of those that carry data, another
@@ -319,19 +356,29 @@ impl Terms {
             };
             return Some((asked, carrying.iter().nth(turn).unwrap_or(0)));
         }
-        let probe = self.probes.iter().find(|probe| probe.repeated.due)?;
-        let Probe { path, serial, .. } = *probe;
+        if let Some(probe) = self.probes.iter().find(|probe| probe.repeated.due) {
+            let Probe { path, serial, .. } = *probe;
+            return Some((Change::Probe { path, serial }, path));
+        }
+        let timing = self.timing.as_ref().filter(|timing| timing.is_due())?;
+        let path = timing.next_path(carrying)?;
+        let serial = self.probe_serial.wrapping_add(1);
         Some((Change::Probe { path, serial }, path))
     }
 
-    /// The question left.
-    pub(super) fn question_left(&mut self, now: Time) {
+    /// The question left, on this path. Whether it was a probe for congestion control.
+    pub(super) fn question_left(&mut self, path: u8, now: Time) -> bool {
         if let Some(own) = self.own.as_mut().filter(|own| own.repeated.due) {
             own.repeated.left(now);
         } else if let Some(probe) = self.probes.iter_mut().find(|probe| probe.repeated.due) {
             probe.sent = now;
             probe.repeated.left(now);
+        } else if let Some(timing) = &mut self.timing {
+            self.probe_serial = self.probe_serial.wrapping_add(1);
+            timing.left(path, self.probe_serial, now);
+            return true;
         }
+        false
     }
 
     /// Whether an answer is to leave.
@@ -348,11 +395,15 @@ impl Terms {
     pub(super) fn deadline(&self) -> Time {
         let own = self.own.iter().map(|own| own.repeated.at);
         let probes = self.probes.iter().map(|probe| probe.repeated.at);
-        own.chain(probes).min().unwrap_or(Time::NEVER)
+        let timing = self.timing.iter().map(Timing::deadline);
+        own.chain(probes).chain(timing).min().unwrap_or(Time::NEVER)
     }
 
-    /// Does what the clock says.
-    pub(super) fn expire(&mut self, now: Time) {
+    /// Does what the clock says. `idle`: nothing is in flight.
+    pub(super) fn expire(&mut self, idle: bool, now: Time) {
+        if let Some(timing) = &mut self.timing {
+            timing.expire(idle, now);
+        }
         if let Some(own) = &mut self.own {
             own.repeated.expire(now);
         }
@@ -382,7 +433,7 @@ mod tests {
         let mut ask = |outcome, expected, others: &[(u16, ChangeStanding)]| {
             let serial = terms.ask(wanted, Vec::new());
             assert_eq!(terms.standing(serial), ChangeStanding::Pending);
-            terms.question_left(now);
+            terms.question_left(0, now);
             let answer = Change::Answered { serial, outcome };
             terms.take(&answer, way, now).expect("awaited");
             assert_eq!(terms.standing(serial), expected);

@@ -170,6 +170,7 @@ impl QueuePair {
                 let path = choice.path.path;
                 self.counters.tx_tags += u64::from(sign(&mut frame, peer, path, now));
                 peer.steering.left(path, frame.len(), awaited, now);
+                peer.terms.used(now);
                 self.requester.left(&outgoing, &choice, now);
                 if let Some(sender) = &mut self.requester.sender {
                     sender.held(&peer.steering, now);

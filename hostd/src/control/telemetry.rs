@@ -444,6 +444,16 @@ fn changes(engine: &EngineStatistics, families: &mut Families) {
             counters.path_probes,
         ),
         (
+            "hostd_round_trip_probes_total",
+            "Probes of the round trip for congestion control.",
+            counters.round_trip_probes,
+        ),
+        (
+            "hostd_round_trip_answers_total",
+            "Answers to such probes that counted.",
+            counters.round_trip_answers,
+        ),
+        (
             "hostd_csig_tags_total",
             "Packets sent with a tag for CSIG or INT.",
             counters.tx_tags,

@@ -82,6 +82,8 @@ pub struct Engine<M> {
     timers: Timers,
     /// Queue pairs with something to acknowledge.
     to_acknowledge: Turns,
+    /// Queue pairs with an answer to a question of the peer, which may measure the round trip.
+    to_reply: Turns,
     /// Queue pairs with something to send, in the order of their turns.
     to_send: Turns,
     /// Effects of the queue pair that was called last.
@@ -122,6 +124,7 @@ impl<M: RegionMemory> Engine<M> {
             ports: Ports::new(&config),
             timers: Timers::default(),
             to_acknowledge: Turns::new(),
+            to_reply: Turns::new(),
             to_send: Turns::new(),
             effects: Effects::default(),
             budget: FrameBudget::new(config.reorder_frames),

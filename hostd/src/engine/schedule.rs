@@ -30,6 +30,11 @@ impl<M: RegionMemory> Engine<M> {
             queue_pair.in_crowd = amid;
             self.crowd = self.crowd.wrapping_add_signed(if amid { 1 } else { -1 });
         }
+        if queue_pair.has_replies() {
+            let ports = queue_pair.ways();
+            self.to_reply
+                .push(qpn, ports, &mut queue_pair.listed_to_reply);
+        }
         if queue_pair.wants_to_acknowledge(now) {
             let ports = queue_pair.ways();
             let listed = &mut queue_pair.listed_to_acknowledge;
@@ -75,8 +80,10 @@ impl<M: RegionMemory> Engine<M> {
         if self.management_is_ready() {
             ready = control_from;
         }
-        if !self.to_acknowledge.is_empty() {
-            ready = ready.min(self.ports.control_from(self.to_acknowledge.ports()));
+        for turns in [&self.to_acknowledge, &self.to_reply] {
+            if !turns.is_empty() {
+                ready = ready.min(self.ports.control_from(turns.ports()));
+            }
         }
         if !self.to_send.is_empty() {
             ready = ready.min(self.ports.data_from(self.to_send.ports()));

@@ -45,6 +45,7 @@ impl<M: RegionMemory> Engine<M> {
             // when it leaves.
             if !self.ports.control_is_paused() {
                 self.transmit_management(pool, now, out, end);
+                self.transmit_replies(pool, now, out, end);
                 self.transmit_acknowledgements(pool, now, out, end);
             }
             self.transmit_data(pool, now, out, end);
@@ -76,6 +77,41 @@ impl<M: RegionMemory> Engine<M> {
             };
             self.ports.take_room(port);
             out.push((port, frame));
+        }
+    }
+
+    /// Answers to questions of peers, before all acknowledgements: who asks may measure how long
+    /// the answer takes (CC-6).
+    fn transmit_replies(
+        &mut self,
+        pool: &mut FramePool,
+        now: Time,
+        out: &mut Vec<(PortId, Frame)>,
+        end: usize,
+    ) {
+        while out.len() < end {
+            let open = self.ports.control_open();
+            let Some((ports, qpn)) = self.to_reply.front(open) else {
+                return;
+            };
+            self.to_reply.pop(ports);
+            let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
+                continue;
+            };
+            Turns::unlist(ports, &mut queue_pair.listed_to_reply);
+            if !queue_pair.has_replies() {
+                continue;
+            }
+            let departure = queue_pair.transmit_reply(open, pool, now);
+            self.schedule(qpn, now);
+            match departure {
+                Departure::Frame(frame, port) => {
+                    self.ports.take_room(port);
+                    out.push((port, frame));
+                }
+                Departure::Nothing | Departure::Local => {}
+                Departure::NoFrame => return self.wait_for_frames(now),
+            }
         }
     }
 

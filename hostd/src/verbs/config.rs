@@ -79,6 +79,8 @@ pub struct EngineConfig {
     /// [`Congestion::Hpcc`]: flows that are expected at one link, above zero. What they add in a
     /// round trip is together the room that is left free.
     pub hpcc_flows: u32,
+    /// [`Congestion::Rttcc`]: shortest time from one probe of the round trip to the next.
+    pub rttcc_probe: Span,
     /// How packets are sprayed, with granularity [`Granularity::Packet`].
     pub spraying: Spraying,
     /// Congestion signals in the tags of packets. `None`: tags are not known.
@@ -154,6 +156,7 @@ impl Default for EngineConfig {
             timely: [Span::from_micros(50), Span::from_micros(500)],
             poseidon: [Span::from_micros(2), Span::from_micros(42)],
             hpcc_flows: 16,
+            rttcc_probe: Span::from_micros(10),
             spraying: Spraying::default(),
             csig: None,
             int: None,
@@ -200,11 +203,13 @@ pub enum Congestion {
     Poseidon,
     /// HPCC: window by what is in flight on the worst link of the path (CC-3); needs telemetry.
     Hpcc,
+    /// RTTCC: a rate, by the round trips of probes of its own (CC-6).
+    Rttcc,
 }
 
 impl Congestion {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Fixed,
         Self::Nscc,
         Self::Swift,
@@ -214,6 +219,7 @@ impl Congestion {
         Self::Timely,
         Self::Poseidon,
         Self::Hpcc,
+        Self::Rttcc,
     ];
 
     /// As it is written in configuration.
@@ -228,16 +234,18 @@ impl Congestion {
             Self::Timely => "timely",
             Self::Poseidon => "poseidon",
             Self::Hpcc => "hpcc",
+            Self::Rttcc => "rttcc",
         }
     }
 
     /// Whether each sub-path may have a controller ([`CongestionScope::Path`]). Those of fixed size
     /// have nothing to tell apart, DCQCN is for whole flows, as its notifications are, and DCTCP
     /// asks whether any packet of a window was marked: the few of a path rarely are, so it would
-    /// take two thirds of a link, not half. A rate of TIMELY or Poseidon is that of a flow, too.
+    /// take two thirds of a link, not half. What TIMELY, Poseidon and RTTCC do is for flows, too.
     pub const fn may_be_of_a_path(self) -> bool {
         match self {
-            Self::Fixed | Self::Dctcp | Self::Dcqcn | Self::Timely | Self::Poseidon => false,
+            Self::Fixed | Self::Dctcp | Self::Dcqcn => false,
+            Self::Timely | Self::Poseidon | Self::Rttcc => false,
             Self::Nscc | Self::Swift | Self::SwiftCsig | Self::Hpcc => true,
         }
     }
@@ -253,7 +261,7 @@ impl Congestion {
         let share = asks(Signal::AvailableShare) || asks(Signal::AvailableBandwidth);
         match self {
             Self::Fixed | Self::Nscc | Self::Swift | Self::Dctcp => None,
-            Self::Dcqcn | Self::Timely => None,
+            Self::Dcqcn | Self::Timely | Self::Rttcc => None,
             Self::Hpcc => int
                 .is_none()
                 .then_some("\"hpcc\" goes by telemetry: [int] has to be enabled"),

@@ -20,7 +20,7 @@ use rand_pcg::Pcg64Mcg;
 /// Where BTH begins over IPv4.
 const BTH: usize = 14 + 20 + 8;
 
-const ALGORITHMS: [Congestion; 8] = [
+const ALGORITHMS: [Congestion; 9] = [
     Congestion::Fixed,
     Congestion::Nscc,
     Congestion::Swift,
@@ -29,6 +29,7 @@ const ALGORITHMS: [Congestion; 8] = [
     Congestion::Dcqcn,
     Congestion::Timely,
     Congestion::Poseidon,
+    Congestion::Rttcc,
 ];
 
 /// Messages of a transfer, and the bytes of each.

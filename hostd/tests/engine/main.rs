@@ -30,6 +30,7 @@ mod plain;
 mod plain_peer;
 mod planes;
 mod refused_mtu;
+mod rttcc;
 mod services;
 mod shared_queue;
 mod shares;

@@ -131,6 +131,9 @@ pub struct Options {
     /// What the switches' traffic managers do.
     #[serde(default)]
     pub qos: Qos,
+    /// Packets of hosts have congestion signals, and switches write them.
+    #[serde(default)]
+    pub csig: bool,
     /// All hosts are in one network: switches have their ports in a bridge each, and no addresses.
     #[serde(default)]
     pub l2: bool,
@@ -192,6 +195,7 @@ impl Default for Options {
             mtu: 3000,
             daemons: Daemons::All,
             qos: Qos::default(),
+            csig: false,
             l2: false,
             vlans: 0,
             taps: Vec::new(),

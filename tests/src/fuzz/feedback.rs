@@ -27,7 +27,7 @@ const PEERS: [u32; 2] = [0x2345, 0x2346];
 /// Acknowledgements that may come once more.
 const HISTORY: usize = 8;
 
-const CONGESTION: [Congestion; 9] = [
+const CONGESTION: [Congestion; 10] = [
     Congestion::Fixed,
     Congestion::Nscc,
     Congestion::Swift,
@@ -37,6 +37,7 @@ const CONGESTION: [Congestion; 9] = [
     Congestion::Poseidon,
     Congestion::Timely,
     Congestion::Hpcc,
+    Congestion::Rttcc,
 ];
 
 const SPRAYING: [Spraying; 4] = [

@@ -79,7 +79,7 @@ const SIGNALS: &str = "[csig]\nenabled = true\nwindow_microseconds = 20\n";
 /// Marks are as in `tests/congestion.rs`, which says where they are from.
 const fn needs(algorithm: Congestion) -> Needs {
     let (switches, marks, host) = match algorithm {
-        Congestion::Fixed | Congestion::Swift => ("", None, ""),
+        Congestion::Fixed | Congestion::Swift | Congestion::Rttcc => ("", None, ""),
         Congestion::Nscc => ("", Some((60_000, 180_000, 100.0)), ""),
         Congestion::SwiftCsig => (SIGNALS, None, "csig = {}\n"),
         Congestion::Poseidon => (SIGNALS, None, "csig = { signals = [\"delay\"] }\n"),

@@ -432,6 +432,12 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
         timely: timely(raw, defaults.timely)?,
         hpcc_flows: small(&raw.hpcc_flows, "hpcc_flows", 1..=1_000_000)?
             .unwrap_or(defaults.hpcc_flows),
+        rttcc_probe: period(
+            raw.rttcc_probe.as_ref(),
+            "rttcc_probe",
+            defaults.rttcc_probe,
+            Span::from_micros(1)..=LONGEST,
+        )?,
         spraying: raw.spraying.unwrap_or(defaults.spraying),
         rto_min,
         rto_initial,

@@ -114,6 +114,7 @@ pub(super) struct RawHost {
     pub(super) csig: Option<Spanned<RawSignals>>,
     pub(super) int: Option<Spanned<RawInt>>,
     pub(super) hpcc_flows: Number,
+    pub(super) rttcc_probe: Option<Spanned<Period>>,
     pub(super) window: Number,
     pub(super) path_mtu: Number,
     pub(super) reorder_packets: Number,

@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn the_transport_reaches_the_given_figures() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/matrices"));
-        for (only, slack) in [("permutation-16", 1.0), ("incast-15", 1.05)] {
+        for (only, slack) in [("permutation-16", 1.0), ("incast-15", 1.005)] {
             let comparison = Comparison::load(folder, None, None, only).expect("a matrix");
             let scenario = comparison.scenario(&comparison.matrices[0]).expect("it");
             for seed in 1..4 {
@@ -285,6 +285,22 @@ mod tests {
         let slow = "[[fault]]\nkind = \"slow-link\"\nlink = \"h1-h2\"\npart = 0.1\n";
         let (whole, tenth) = (time(""), time(slow));
         assert!((9 * whole..11 * whole).contains(&tenth), "{whole} {tenth}");
+        // Towards one end alone: only what is sent there is late.
+        let towards = |end: &str| {
+            let read = |_: &str| Err("none".to_owned());
+            let text = text(&format!("{slow}towards = \"{end}\"\n"));
+            let scenario = Scenario::parse(&text, "pair", &read).map_err(|it| it.reason)?;
+            let outcome = run(&scenario, 1).expect("a run");
+            let late = outcome
+                .flows
+                .iter()
+                .filter(|it| it.fct_ns > Some(5 * whole));
+            Ok::<_, String>(late.map(|flow| flow.to.clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(towards("h1"), Ok(vec!["h1".to_owned()]));
+        assert_eq!(towards("h2"), Ok(vec!["h2".to_owned()]));
+        let refused = towards("h3").expect_err("no such node");
+        assert!(refused.contains("no node"), "{refused}");
         let half = format!("{slow}until = \"10us\"\n");
         // What the link was given while it was slow still leaves slowly: ten times 10 µs.
         let half = time(&half);
@@ -295,6 +311,29 @@ mod tests {
             let reason = refused.expect_err("no part").reason;
             assert!(reason.contains("is not from 0.0001"), "{reason}");
         }
+    }
+
+    /// Full packets leave as fast as a link takes them, with Ethernet's framing and without it.
+    #[test]
+    fn framing_takes_its_time() {
+        let time = |framing: u64| {
+            let text = format!(
+                "[topology]\nkind = \"pair\"\nframing = {framing}\n[[workload]]\nkind = \"permutation\"\nsize = \"4MB\"\n"
+            );
+            let read = |_: &str| Err("none".to_owned());
+            let scenario = Scenario::parse(&text, "pair", &read).expect("a scenario");
+            let nanos = run(&scenario, 1).expect("a run").duration_ns;
+            u32::try_from(nanos).map(f64::from).expect("short")
+        };
+        // A packet of 4 KiB has 74 bytes of headers.
+        let bytes = |framing: f64| 4096.0 + 74.0 + framing;
+        let ratio = time(0) / time(24);
+        assert!((ratio - bytes(0.0) / bytes(24.0)).abs() < 0.001, "{ratio}");
+        let ratio = time(1000) / time(24);
+        assert!(
+            (ratio - bytes(1000.0) / bytes(24.0)).abs() < 0.005,
+            "{ratio}"
+        );
     }
 
     #[test]

@@ -9,8 +9,9 @@ use common::time::Span;
 pub enum Fault {
     /// Frames come to harm on a link.
     Impairment(LinkId, Impairment),
-    /// A link has a part of its speed: more than nothing, and not all.
-    SlowLink(LinkId, f64),
+    /// A link has a part of its speed, more than nothing and not all: in both directions, or
+    /// towards one of its ends alone.
+    SlowLink(LinkId, Option<NodeId>, f64),
     /// A link is down.
     LinkDown(LinkId),
     /// A daemon is dead.

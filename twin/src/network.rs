@@ -187,6 +187,11 @@ impl Plan {
         (0..self.links.len()).filter(move |link| matches(&self.links[*link]))
     }
 
+    /// Whether a link ends at a node.
+    pub fn leads_to(&self, link: LinkId, node: NodeId) -> bool {
+        self.links[link].ends.iter().any(|end| end.node == node)
+    }
+
     /// The name of a link: of its nodes.
     pub fn link_name(&self, link: LinkId) -> String {
         let [a, b] = self.links[link].ends.map(|end| end.node);

@@ -10,6 +10,7 @@ use super::tuning::Tuned;
 use super::wire::WireCount;
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::xdp::queue::LINE_OVERHEAD;
 use hostd::verbs::{Granularity, MultipathConfig};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -209,6 +210,7 @@ struct Ideal {
     others: Vec<Rate>,
     delay: Span,
     headers: u64,
+    framing: u64,
     mtu: u64,
 }
 
@@ -243,6 +245,7 @@ impl Ideal {
             slowest: speeds[0],
             others: speeds[1..].to_vec(),
             delay,
+            framing: scenario.framing,
             headers: 14 + ip + 8 + 12 + 4 + multipath,
             mtu: u64::from(scenario.host.path_mtu),
         }
@@ -251,7 +254,7 @@ impl Ideal {
     fn time(&self, bytes: u64) -> Span {
         let full = bytes / self.mtu;
         let rest = bytes % self.mtu;
-        let packet = |payload: u64| wire_len(self.headers + payload);
+        let packet = |payload: u64| wire_len(self.headers + payload) - LINE_OVERHEAD + self.framing;
         let all = full * packet(self.mtu) + if rest > 0 { packet(rest) } else { 0 };
         let first = packet(bytes.min(self.mtu));
         let passing = self.others.iter().map(|speed| speed.time_for(first));

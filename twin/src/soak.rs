@@ -17,6 +17,7 @@ use super::wire::Impairment;
 use super::workload::{Pattern, Size, Spec};
 use common::time::Span;
 use common::units::Rate;
+use common::xdp::queue::LINE_OVERHEAD;
 use hostd::verbs::{EngineConfig, Granularity, MultipathConfig};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -148,6 +149,7 @@ pub fn scenario(seed: u64) -> Scenario {
         shape,
         links,
         v6,
+        framing: LINE_OVERHEAD,
         switch: SwitchSettings {
             queue: dice.pick(&[64 << 10, 256 << 10, 1 << 20]),
             packets: 1 << 14,

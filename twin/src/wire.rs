@@ -5,6 +5,7 @@ use common::sync::words::prefetch_all;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::Frame;
+use common::xdp::queue::LINE_OVERHEAD;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
@@ -108,6 +109,8 @@ pub struct Wire {
     pub delay: Span,
     /// Picoseconds of a byte, times 2^16.
     per_byte: u64,
+    /// Bytes of line time that a frame takes beside those in memory.
+    framing: u64,
     /// The part of its speed that it has.
     part: f64,
     /// When the last frame has left, in picoseconds.
@@ -142,6 +145,7 @@ impl Wire {
             speed,
             delay,
             per_byte: per_byte(speed, 1.0),
+            framing: LINE_OVERHEAD,
             part: 1.0,
             free_at: 0,
             in_flight: VecDeque::new(),
@@ -153,6 +157,13 @@ impl Wire {
             injected: 0,
             count: WireCount::default(),
         }
+    }
+
+    /// The same, on which each frame takes so many bytes of line time beside those in memory.
+    #[must_use]
+    pub fn with_framing(mut self, framing: u64) -> Self {
+        self.framing = framing;
+        self
     }
 
     /// Frames that are on the way.
@@ -300,7 +311,8 @@ impl Wire {
     /// Picoseconds that a frame of `len` bytes takes to be sent.
     #[inline]
     pub fn time_of(&self, len: u64) -> u64 {
-        (wire_len(len).saturating_mul(self.per_byte)) >> 16
+        let bytes = wire_len(len) - LINE_OVERHEAD + self.framing;
+        bytes.saturating_mul(self.per_byte) >> 16
     }
 
     fn happens(&mut self, chance: f64) -> bool {

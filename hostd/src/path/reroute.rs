@@ -16,6 +16,9 @@ use common::time::{Span, Time};
 /// Outcomes that say something of a path.
 const LEAST: u32 = 8;
 
+/// So many queue pairs make the peer's link the bottleneck, wherever the others are slowed down.
+const CROWD: u32 = 16;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Reroute {
@@ -72,7 +75,7 @@ impl Reroute {
 
     /// The peer tells that so many queue pairs share its link; zero: it is no crowd any more.
     pub(super) const fn crowd(&mut self, count: u32) {
-        self.crowded = count > 0;
+        self.crowded = count >= CROWD;
     }
 
     /// The last congestion signal of the path was of the peer's link, or of another one.
@@ -162,7 +165,8 @@ mod tests {
         assert!(is_due(&reroute, false, 200));
         reroute.crowd(40);
         assert!(!is_due(&reroute, true, 200));
-        reroute.crowd(0);
+        reroute.crowd(3);
+        assert!(is_due(&reroute, true, 200), "few are no crowd");
         reroute.located(true);
         assert!(!is_due(&reroute, true, 200));
         reroute.located(false);

@@ -13,7 +13,7 @@ use common::wire::int::Telemetry;
 use common::wire::roce::{Crowd, MARK_BITS, Marks, Reflection, Utilisation};
 
 /// Queue pairs in the middle of a message from which on the peer is told how many there are.
-const CROWD_MIN: u32 = 16;
+const CROWD_MIN: u32 = 2;
 
 /// See the module.
 #[derive(Clone, Debug)]

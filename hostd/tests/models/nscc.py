@@ -19,7 +19,8 @@ GOODPUT = BDP * MSS / (MSS + 98)  # payload of a round trip; 98 bytes of headers
 
 class Nscc:
     def __init__(self):
-        self.cwnd = MAX
+        self.cwnd = BDP
+        self.opening = True  # until something comes marked, late or trimmed
         self.avg = 0.0
         self.inc = 0.0
         self.got = 0.0
@@ -34,6 +35,9 @@ class Nscc:
         self.ignore = 0.0
         self.crowd = 0
         self.share = 0.0  # of a crowd, in bytes of a round trip
+        self.fair = 0.0  # the same of any number that is told
+        self.target = TARGET
+        self.trims = False  # whether any packet was trimmed
 
     def least(self):
         return min(max(MSS / 128, self.share), MSS)
@@ -46,11 +50,18 @@ class Nscc:
 
     def tell(self, crowd):
         before, self.crowd = self.crowd, crowd
-        self.share = GOODPUT / crowd if crowd else 0.0
+        self.fair = GOODPUT / crowd if crowd else 0.0
+        self.share = self.fair if crowd >= 16 else 0.0
+        self.retarget()
+        if 0 < crowd < before and not self.crowded() and self.cwnd < self.fair:
+            self.cwnd = min(1.5 * self.fair, MAX)
         if self.cwnd < MSS:
             if before and crowd:  # the pace follows the share
                 self.cwnd *= before / crowd
             self.clamp()
+
+    def retarget(self):
+        self.target = TARGET / 2 if self.crowd > 1 and self.trims else TARGET
 
     def quick_adapt(self, now, hit, in_flight):
         if self.qa_end is not None and now < self.qa_end:
@@ -64,13 +75,31 @@ class Nscc:
             done = True
         self.trigger = False
         self.achieved = 0.0
-        self.qa_end = now + int(BASE + TARGET)
+        self.qa_end = now + int(BASE + self.target)
         return done
+
+    def grow(self, delay):
+        if delay < 1000:
+            self.fi_bytes += MSS
+            self.fast = self.fast or self.fi_bytes > self.cwnd
+        else:
+            self.fi_bytes = 0.0
+            self.fast = False
+        if self.fast:
+            self.cwnd += 0.25 * A * MSS
+        else:
+            self.inc += 4 * MSS * A * B / TARGET * MSS * (self.target - delay)
 
     def nack(self, now, in_flight):
         self.trigger = True
+        self.opening = False
         if self.ignore > 0:
             self.ignore -= MSS
+        elif not self.crowded() and self.fair and self.cwnd > 1.5 * self.fair:
+            self.cwnd = 1.5 * self.fair
+            self.ignore = in_flight
+            self.inc = 0.0
+            self.clamp()
         elif not self.quick_adapt(now, True, in_flight):
             if not self.crowded():
                 self.cwnd = max(self.cwnd - MSS, self.cwnd / 2)
@@ -79,20 +108,22 @@ class Nscc:
             else:
                 self.cwnd *= 0.95
             self.clamp()
+        self.trims = True
+        self.retarget()
 
     def ack(self, now, rtt, ecn, in_flight):
         self.achieved += MSS
         delay = max(rtt - BASE, 0.0)
-        sample = 0.25 * BASE if (delay > TARGET and not ecn) else delay
+        sample = 0.25 * BASE if (delay > self.target and not ecn) else delay
         self.avg += 0.0125 * (sample - self.avg)
         if self.ignore > 0:
             self.ignore -= MSS
             if ecn:
                 return
-        if self.quick_adapt(now, delay > 4 * TARGET, in_flight):
+        if self.quick_adapt(now, delay > 4 * self.target, in_flight):
             return
         if self.cwnd < MSS:  # a pace: one packet each cwnd-th part of a round trip
-            part = min(delay / TARGET, 1.0)
+            part = min(delay / self.target, 1.0)
             if self.share and ecn:
                 self.cwnd *= 1 - 0.05 * part
             elif self.share:
@@ -106,23 +137,21 @@ class Nscc:
             self.cwnd = min(max(self.cwnd, self.least()), MSS)
             self.inc = 0.0
             return
-        if ecn and delay >= TARGET:
-            if self.avg > TARGET and now - self.last_dec > BASE:
-                self.cwnd = max(self.cwnd * max(1 - 0.8 * (self.avg - TARGET) / self.avg, 0.5), MSS)
+        self.opening = self.opening and not ecn and delay < self.target
+        if ecn and delay >= self.target:
+            if self.avg > self.target and now - self.last_dec > BASE:
+                self.cwnd = max(self.cwnd * max(1 - 0.8 * (self.avg - self.target) / self.avg, 0.5), MSS)
                 self.last_dec = now
-        elif not ecn and delay >= TARGET:
+        elif not ecn and delay >= self.target:
             self.inc += 5 * MSS * A * MSS
         elif not ecn:
-            if delay < 1000:
-                self.fi_bytes += MSS
-                self.fast = self.fast or self.fi_bytes > self.cwnd
+            self.opening = self.opening and self.cwnd < MAX
+            if self.opening:
+                self.cwnd += MSS
+            elif delay < 1000 and self.cwnd < self.fair:
+                self.cwnd = min(self.fair, MAX)
             else:
-                self.fi_bytes = 0.0
-                self.fast = False
-            if self.fast:
-                self.cwnd += 0.25 * A * MSS
-            else:
-                self.inc += 4 * MSS * A * B / TARGET * MSS * (TARGET - delay)
+                self.grow(delay)
         self.got += MSS
         if self.got >= 8 * MSS or now - self.last_adjust >= BASE:
             self.cwnd += self.inc / self.cwnd

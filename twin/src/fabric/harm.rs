@@ -29,10 +29,11 @@ impl<const BYTES: bool> Fabric<BYTES> {
         self.inject(across.node, across.port, bytes);
     }
 
-    /// Changes what can happen to frames on a link, in both directions.
-    pub fn set_part(&mut self, link: LinkId, part: f64) {
-        for wire in [2 * link, 2 * link + 1] {
-            self.wires[wire].set_part(part);
+    /// From the next frame on, the wires of a link have these parts of their speed, as `part` says
+    /// of the node that each of them ends at.
+    pub fn set_part(&mut self, link: LinkId, part: impl Fn(NodeId) -> f64) {
+        for wire in &mut self.wires[2 * link..2 * link + 2] {
+            wire.set_part(part(wire.to.node));
         }
     }
 

@@ -18,6 +18,7 @@ use crate::topology::{Links, Shape};
 use crate::workload::Pattern;
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::xdp::queue::LINE_OVERHEAD;
 use hostd::verbs::{EngineConfig, MultipathConfig};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -59,6 +60,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
     signals(&raw, &mut host).map_err(refuse)?;
     telemetry(&raw, &mut host).map_err(refuse)?;
     guided(&raw.host, &host).map_err(refuse)?;
+    let framing = number(&raw.topology.framing, "framing", 0..=1000).map_err(refuse)?;
     let plan = shape.plan(links, v6);
     let switch = switches(&raw, &plan, poll).map_err(refuse)?;
     let mut sources = Vec::new();
@@ -92,6 +94,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         shape,
         links,
         v6,
+        framing: framing.unwrap_or(LINE_OVERHEAD),
         switch,
         host,
         single_path: Vec::new(),

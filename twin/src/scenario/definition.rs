@@ -8,6 +8,8 @@ use crate::switch::SwitchSettings;
 use crate::topology::{Links, Shape};
 use crate::workload::Spec;
 use common::time::{Span, Time};
+use common::units::Rate;
+use common::xdp::queue::LINE_OVERHEAD;
 use hostd::verbs::EngineConfig;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -68,6 +70,8 @@ pub struct Scenario {
     pub links: Links,
     /// Addresses are IPv6.
     pub v6: bool,
+    /// Bytes of line time that each frame takes beside those in memory.
+    pub framing: u64,
     /// All switches.
     pub switch: SwitchSettings,
     /// All hosts.
@@ -92,6 +96,17 @@ impl Scenario {
     /// The plan of its fabric.
     pub fn plan(&self) -> Plan {
         self.shape.plan(self.links, self.v6)
+    }
+
+    /// The speed that hosts are told of a link. They reckon with the framing of Ethernet, and are
+    /// to send full packets as fast as the link takes them.
+    pub fn pace(&self, link: Rate) -> Rate {
+        /// Ethernet, IPv4, UDP, BTH, MPEH with its extension, and ICRC.
+        const HEADERS: u64 = 14 + 20 + 8 + 12 + 16 + 4;
+        let full = HEADERS + u64::from(self.host.path_mtu);
+        let (told, taken) = (full + LINE_OVERHEAD, full + self.framing);
+        let bps = u128::from(link.bps()) * u128::from(told) / u128::from(taken);
+        Rate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
     }
 
     /// All its flows, as `seed` draws them.

@@ -33,6 +33,7 @@ pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedF
         .with_other("lateness", place(&raw.lateness))
         .with_other("interval", place(&raw.interval))
         .with_other("part", place(&raw.part))
+        .with_other("towards", place(&raw.towards))
         .with_other("ppm", place(&raw.ppm));
     let from = raw.from.as_ref().map_or(Span::ZERO, |it| it.get_ref().0);
     let until = raw.until.as_ref().map_or(Span::MAX, |it| it.get_ref().0);
@@ -89,16 +90,22 @@ fn targets(
         FaultKind::SlowLink => {
             keys.has("link");
             keys.has("part");
+            keys.has("towards");
             let part = raw.part.as_ref().map(|it| (*it.get_ref(), it.span().start));
             let (part, place) = part.ok_or_else(|| (at, "SlowLink needs part".to_owned()))?;
             if !(0.000_1..1.0).contains(&part) {
-                return Err((
-                    place,
-                    format!("part = {part} is not from 0.0001 to below 1"),
-                ));
+                let reason = format!("part = {part} is not from 0.0001 to below 1");
+                return Err((place, reason));
             }
             let links = links(raw, plan, at)?.unwrap_or_default();
-            let slow = |link| Target::Here(Fault::SlowLink(link, part));
+            let towards = raw.towards.as_ref().map(|it| find(plan, it)).transpose()?;
+            if let (Some(name), Some(end)) = (&raw.towards, towards)
+                && links.iter().any(|link| !plan.leads_to(*link, end))
+            {
+                let reason = format!("{:?} is no end of the link", name.get_ref());
+                return Err((name.span().start, reason));
+            }
+            let slow = |link| Target::Here(Fault::SlowLink(link, towards, part));
             Ok(links.into_iter().map(slow).collect())
         }
         FaultKind::LinkDown => {

@@ -77,6 +77,7 @@ pub(super) struct RawTopology {
     pub(super) fabric_speed: Option<Spanned<Rate>>,
     pub(super) delay: Option<Spanned<Period>>,
     pub(super) fabric_delay: Option<Spanned<Period>>,
+    pub(super) framing: Number,
     pub(super) ip: Number,
 }
 
@@ -233,5 +234,6 @@ pub(super) struct RawFault {
     pub(super) lateness: Option<Spanned<Period>>,
     pub(super) interval: Option<Spanned<Period>>,
     pub(super) part: Option<Spanned<f64>>,
+    pub(super) towards: Option<Spanned<String>>,
     pub(super) ppm: Option<Spanned<i64>>,
 }

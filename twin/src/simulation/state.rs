@@ -98,7 +98,7 @@ fn engine_config(scenario: &Scenario, random: &mut Pcg64Mcg) -> EngineConfig {
 }
 
 /// How a host addresses all others, by port.
-fn routes(plan: &Plan, node: NodeId, mtu: u16) -> Vec<(PortId, Route)> {
+fn routes(plan: &Plan, node: NodeId, scenario: &Scenario) -> Vec<(PortId, Route)> {
     let route = |(link, number): (&LinkId, u8)| {
         let link = &plan.links[*link];
         let across = link.across(node);
@@ -106,8 +106,8 @@ fn routes(plan: &Plan, node: NodeId, mtu: u16) -> Vec<(PortId, Route)> {
             source: link.address(node),
             source_mac: mac(node, number.into()),
             destination_mac: mac(across.node, across.port),
-            mtu,
-            rate: link.speed,
+            mtu: scenario.switch.mtu,
+            rate: scenario.pace(link.speed),
         };
         (PortId::new(number), route)
     };
@@ -164,7 +164,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
                     let switch = Switch::new(&plan, node, scenario.switch.clone(), region.clone());
                     return Node::Switch(Box::new(switch));
                 }
-                let routes = routes(&plan, node, scenario.switch.mtu);
+                let routes = routes(&plan, node, scenario);
                 let mut config = engine_config(scenario, &mut secrets);
                 if let (true, Some(offer)) =
                     (scenario.single_path.contains(&node), &mut config.multipath)
@@ -181,8 +181,10 @@ impl<const BYTES: bool> Simulation<BYTES> {
             .flat_map(|link| {
                 let [a, b] = link.ends;
                 let class = (link.speed, link.delay);
-                [(a, b), (b, a)]
-                    .map(|ends| Wire::new(ends, class, scenario.carries, seeds.next_u64()))
+                [(a, b), (b, a)].map(|ends| {
+                    Wire::new(ends, class, scenario.carries, seeds.next_u64())
+                        .with_framing(scenario.framing)
+                })
             })
             .collect::<Vec<_>>();
         let samples = Samples::new(&plan, scenario.sample);

@@ -24,13 +24,19 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 let impairment = self.impairment_on(link);
                 self.fabric.set_impairment(link, impairment);
             }
-            Fault::SlowLink(link, _) => {
-                let active = self.troubles.iter().zip(&self.active);
-                let parts = active.filter_map(|(trouble, active)| match trouble.fault {
-                    Fault::SlowLink(place, part) if place == link && *active => Some(part),
-                    _ => None,
-                });
-                let part = parts.fold(1.0, f64::min);
+            Fault::SlowLink(link, ..) => {
+                let (troubles, active) = (&self.troubles, &self.active);
+                let part = |end| {
+                    let active = troubles.iter().zip(active);
+                    let parts = active.filter_map(|(trouble, active)| match trouble.fault {
+                        Fault::SlowLink(place, towards, part) => {
+                            let here = place == link && towards.is_none_or(|it| it == end);
+                            (here && *active).then_some(part)
+                        }
+                        _ => None,
+                    });
+                    parts.fold(1.0, f64::min)
+                };
                 self.fabric.set_part(link, part);
             }
             Fault::LinkDown(link) => {

@@ -14,6 +14,13 @@
 //! A large crowd in front of one host is told of by that host. Each of the crowd then takes its
 //! share of the line at once, and changes its pace by little.
 //!
+//! The same host tells how many share its link if they are few. Then those that were slowed down
+//! take their share when others have gone, instead of growing to it, and the first trim leaves them
+//! little more than that.
+//!
+//! A connection begins with a delay-bandwidth product, and opens to its largest window as long as
+//! no packet comes marked, late or trimmed.
+//!
 //! When little gets through and packets are trimmed or very late, quick adapt sets the window to
 //! what did get through in the last interval. Reactions to what was sent before that are ignored.
 //!
@@ -34,6 +41,9 @@ const TARGET_NO_TRIMMING: f64 = 1.0;
 
 /// The window is this many delay-bandwidth products at most.
 const WINDOW: f64 = 1.5;
+
+/// It begins with this many: what is more would only be trimmed if others begin, too.
+const FIRST: f64 = 1.0;
 
 /// Quick adapt acts if less than this part of the largest window got through …
 const GATE: f64 = 1.0 / 8.0;
@@ -67,6 +77,15 @@ const ADJUST: f64 = 8.0;
 /// Queueing delay in ns below which the network counts as idle.
 const IDLE: f64 = 1_000.0;
 
+/// If the peer tells how many share its link: the part of the target that they aim at, once a packet
+/// was trimmed; and how many shares of a full pipe a trim leaves, and one takes that has less when
+/// others have gone. So the line stays full, and queues have room.
+const SHARED: f64 = 0.5;
+const ROOM: f64 = 1.5;
+
+/// So many at one link are a crowd.
+const CROWD: f64 = 16.0;
+
 /// With a crowd: the least part of the share; what a mark at the target takes, and a trim; what an
 /// unmarked packet adds at most, and in an idle network. All together change the sum as much as
 /// each changes its own, so these are small.
@@ -91,7 +110,12 @@ struct Path {
     target: f64,
     /// Largest window.
     most: f64,
-    /// What the line has for each of a crowd, in bytes of window; zero without a crowd.
+    /// With which a connection begins.
+    first: f64,
+    /// What the line has for each of those that share it, in bytes of window; zero if the peer has
+    /// not told how many there are.
+    fair: f64,
+    /// The same of a crowd; zero without one.
     share: f64,
     /// Delay-bandwidth product, as multiple of the reference.
     scale: f64,
@@ -134,6 +158,10 @@ pub(crate) struct Nscc {
     ignored: f64,
     /// Queue pairs that share the way to the peer; zero: it has not said.
     crowd: f64,
+    /// It has not met congestion yet.
+    opening: bool,
+    /// A packet was trimmed.
+    trims: bool,
 }
 
 impl Nscc {
@@ -167,6 +195,8 @@ impl Nscc {
             suffered: false,
             ignored: 0.0,
             crowd: 0.0,
+            opening: true,
+            trims: false,
         }
     }
 
@@ -174,6 +204,11 @@ impl Nscc {
     pub(crate) fn crowd(&mut self, crowd: u32) {
         let before = std::mem::replace(&mut self.crowd, f64::from(crowd));
         let Some(path) = self.path() else { return };
+        let fewer = self.crowd > 0.0 && self.crowd < before;
+        if fewer && !self.is_crowded(&path) && self.window < path.fair {
+            // Some have gone, and what they had is there for the others.
+            self.window = (ROOM * path.fair).min(path.most);
+        }
         if self.window < self.mtu {
             if before > 0.0 && self.crowd > 0.0 {
                 self.window *= before / self.crowd;
@@ -208,7 +243,7 @@ impl Nscc {
         if before == 0.0
             && let Some(path) = self.path()
         {
-            self.window = path.most;
+            self.window = path.first;
         }
     }
 
@@ -218,15 +253,24 @@ impl Nscc {
             return None;
         }
         let product = base * self.speed;
+        let fair = match self.crowd > 0.0 {
+            true => product / (1.0 + OVERHEAD / self.mtu) / self.crowd,
+            false => 0.0,
+        };
+        let most = (product * WINDOW).min(self.limit).max(self.mtu);
         Some(Path {
             base,
-            target: base * self.target,
-            share: if self.crowd > 0.0 {
-                product / (1.0 + OVERHEAD / self.mtu) / self.crowd
-            } else {
-                0.0
-            },
-            most: (product * WINDOW).min(self.limit).max(self.mtu),
+            target: base
+                * self.target
+                * if self.crowd > 1.0 && self.trims {
+                    SHARED
+                } else {
+                    1.0
+                },
+            first: (product * FIRST).clamp(self.mtu, most),
+            fair,
+            share: if self.crowd >= CROWD { fair } else { 0.0 },
+            most,
             scale: product / REFERENCE.0,
         })
     }
@@ -239,7 +283,7 @@ impl Nscc {
             let known = self.base.is_some();
             self.base = Some(self.base.map_or(measured, |base| base.min(measured)));
             if let (false, Some(path)) = (known, self.path()) {
-                self.window = self.window.min(path.most);
+                self.window = self.window.min(path.first);
             }
         }
         let Some(path) = self.path() else { return };
@@ -287,6 +331,7 @@ impl Nscc {
         if self.window < self.mtu {
             return self.change_pace(delay, marked, path);
         }
+        self.opening &= !marked && delay < path.target;
         match (marked, delay >= path.target) {
             (false, true) => self.growth += FAIR * self.mtu * path.scale * self.mtu,
             (false, false) => self.grow(delay, path),
@@ -303,6 +348,16 @@ impl Nscc {
     /// The window grows: fast if the network has been idle for a window, else by what is missing to
     /// the target.
     fn grow(&mut self, delay: f64, path: &Path) {
+        self.opening &= self.window < path.most;
+        if self.opening {
+            self.window += self.mtu;
+            return;
+        }
+        if delay < IDLE && self.window < path.fair {
+            // Those that the line was shared with have gone.
+            self.window = path.fair.min(path.most);
+            return;
+        }
         if delay < IDLE {
             self.idle += self.mtu;
             if self.fast || self.idle > self.window {
@@ -373,9 +428,17 @@ impl Nscc {
     /// A packet was trimmed.
     fn trimmed(&mut self, in_flight: f64, path: &Path, now: Time) {
         self.suffered = true;
+        self.opening = false;
+        self.trims = true;
         if self.ignored > 0.0 {
             self.ignored -= self.mtu;
             return;
+        }
+        if !self.is_crowded(path) && path.fair > 0.0 && self.window > ROOM * path.fair {
+            self.window = ROOM * path.fair;
+            self.ignored = in_flight;
+            self.growth = 0.0;
+            return self.bound(path);
         }
         if !self.quick_adapt(true, in_flight, path, now) {
             let crowded = self.is_crowded(path);

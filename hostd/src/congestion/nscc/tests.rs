@@ -23,7 +23,8 @@ fn arrive(nscc: &mut Nscc, from: Time, packets: u32, micros: u64, marked: bool) 
     now
 }
 
-/// It begins with one and a half delay-bandwidth products, and not before both are known.
+/// It begins with a delay-bandwidth product, not before both are known, and opens to one and a half
+/// unless something comes marked, late or trimmed.
 #[test]
 fn it_begins_with_a_full_pipe() {
     let mut nscc = Nscc::new(224, MTU, Span::ZERO, true);
@@ -34,9 +35,25 @@ fn it_begins_with_a_full_pipe() {
         ..feedback(came(false), BASE)
     };
     nscc.on_feedback(&first, 10, Time::from_nanos(1_000_000));
-    // 1.5 × 12.5 bytes/ns × 14,000 ns = 262,500 bytes.
-    assert_eq!(nscc.window(), 64);
-    assert_eq!(self::nscc().window(), 64);
+    // 12.5 bytes/ns × 14,000 ns = 175,000 bytes, and that packet came without a mark.
+    assert_eq!(nscc.window(), 43);
+    assert_eq!(self::nscc().window(), 42);
+    let start = Time::from_nanos(1_000_000);
+    let opened = |micros, marked, fate: Option<PacketFate>| {
+        let mut nscc = self::nscc();
+        if let Some(fate) = fate {
+            nscc.on_feedback(&feedback(fate, BASE), 42, start);
+        }
+        arrive(&mut nscc, start, 20, micros, marked);
+        nscc.window()
+    };
+    assert_eq!(opened(2, false, None), 62, "a packet more for each");
+    assert_eq!(opened(2, true, None), 42);
+    let trimmed = opened(2, false, Some(PacketFate::Trimmed));
+    assert!(trimmed < 55, "it was trimmed: {trimmed}");
+    let mut whole = self::nscc();
+    arrive(&mut whole, start, 100, 2, false);
+    assert_eq!(whole.window(), 64, "1.5 products");
     let mut narrow = Nscc::new(16, MTU, BASE, true);
     narrow.set_speed(Rate::from_gbps(100));
     assert_eq!(narrow.window(), 16, "the configured window bounds it");
@@ -50,6 +67,7 @@ fn delay_and_marks_steer_it() {
     let narrow = || {
         let mut nscc = nscc();
         nscc.window = 16.0 * f64::from(MTU);
+        nscc.opening = false;
         nscc
     };
     let window = |micros, marked| {
@@ -151,7 +169,10 @@ fn an_independent_model_agrees_about_crowds() {
         (2_500, 1_024),
         (5_000, 64),
         (7_000, 300),
-        (9_000, 0),
+        (8_000, 12),
+        (8_500, 3),
+        (9_000, 1),
+        (9_500, 0),
     ];
     let told = crowds.map(|(event, crowd)| format!("{event}:{crowd}"));
     for seed in [1, 2, 3] {
@@ -181,7 +202,7 @@ fn a_crowd_shares_the_line() {
         let share = 14_000.0 * 12.5 / f64::from(crowd);
         let mut nscc = nscc();
         nscc.crowd(crowd);
-        assert_eq!(nscc.window(), 64, "nothing was trimmed yet");
+        assert_eq!(nscc.window(), 42, "nothing was trimmed yet");
         let tell = |nscc: &mut Nscc, fate| {
             nscc.on_feedback(&feedback(fate, BASE + Span::from_micros(12)), 0, now);
             nscc.window / share
@@ -206,12 +227,44 @@ fn a_crowd_shares_the_line() {
     }
 }
 
+/// CC-8: if few share a link, the first trim leaves one and a half shares, once for what was under
+/// way; when some have gone the others take what they left, and an idle line is used at once.
+#[test]
+fn few_share_the_line() {
+    let now = Time::from_nanos(1_000_000);
+    let pipe = 14_000.0 * 12.5 / (1.0 + 98.0 / f64::from(MTU));
+    let shares = |nscc: &Nscc, of: f64| nscc.window / (pipe / of);
+    let mut nscc = nscc();
+    nscc.crowd(10);
+    for in_flight in (0..42).rev() {
+        nscc.on_feedback(&feedback(PacketFate::Trimmed, BASE), in_flight, now);
+        assert!((shares(&nscc, 10.0) - 1.5).abs() < 0.01, "{nscc:?}");
+    }
+    nscc.crowd(9);
+    assert!((shares(&nscc, 10.0) - 1.5).abs() < 0.01, "it has enough");
+    nscc.crowd(4);
+    assert!((shares(&nscc, 4.0) - 1.5).abs() < 0.01, "others have gone");
+    nscc.crowd(8);
+    assert!(
+        (shares(&nscc, 4.0) - 1.5).abs() < 0.01,
+        "marks tell of more"
+    );
+    nscc.window = f64::from(MTU);
+    let mut late = nscc.clone();
+    arrive(&mut nscc, now, 1, 0, false);
+    assert!((shares(&nscc, 8.0) - 1.0).abs() < 0.05, "the line is idle");
+    arrive(&mut late, now, 1, 3, false);
+    assert!(shares(&late, 8.0) < 0.5, "it is not");
+    nscc.crowd(1);
+    assert_eq!(nscc.window(), 62, "alone, it has all");
+}
+
 /// HT-3: a peer that tells of the largest crowd and then of one queue pair, and answers within a
 /// tick of the clock, opens the window no further than its bound, and the window stays a number.
 #[test]
 fn forged_crowds_open_no_window() {
     let mut nscc = nscc();
-    let most = nscc.window();
+    let most = 64;
     let now = arrive(&mut nscc, Time::from_nanos(1_000_000), 100, 30, true);
     for crowd in [1_000, u32::MAX, 1] {
         nscc.crowd(crowd);

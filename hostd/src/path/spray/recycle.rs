@@ -14,6 +14,11 @@ const RING: usize = 64;
 /// Values in use when the ring is frozen, as many as REPS remembers.
 const FROZEN: usize = 8;
 
+/// Where switches trim, and with so many values known, a packet for which there is no fresh one
+/// takes one of them again, and no new one: each new one may be of a path that is slow or leads
+/// nowhere.
+const ENOUGH: usize = 16;
+
 /// Packets that take new values when paths came, went, or got other weights: more than there may be
 /// in flight. Otherwise the old values would be used again for ever.
 const EXPLORED: u16 = 512;
@@ -34,6 +39,10 @@ pub(crate) struct Recycler {
     /// Where the next value is read while frozen.
     cursor: usize,
     frozen_until: Time,
+    /// By value: whether the last packet that came back of it had come through without a mark.
+    good: [bool; 256],
+    /// A packet was trimmed: so values of packets that came through did lead round full queues.
+    trims: bool,
     /// So many packets take new values first.
     unexplored: u16,
 }
@@ -47,6 +56,8 @@ impl Default for Recycler {
             known: 0,
             cursor: 0,
             frozen_until: Time::ZERO,
+            good: [false; 256],
+            trims: false,
             unexplored: 0,
         }
     }
@@ -69,12 +80,27 @@ impl Recycler {
             return Some(value).filter(|value| differs(*value, other_than));
         }
         if now >= self.frozen_until || self.known == 0 {
-            return None;
+            return self.take_again(other_than, through);
         }
         let newest = self.known.min(FROZEN);
         self.cursor = (self.cursor + 1) % newest;
         let value = self.ring[self.place(1 + self.cursor)];
         Some(value).filter(|value| differs(*value, other_than) && through(*value))
+    }
+
+    /// A value that was used already, led through then, and did so since.
+    fn take_again(&mut self, other_than: Option<u8>, through: impl Fn(u8) -> bool) -> Option<u8> {
+        if !self.trims || self.known < ENOUGH {
+            return None;
+        }
+        for _ in 0..self.known {
+            self.cursor = (self.cursor + 1) % self.known;
+            let value = self.ring[self.place(1 + self.cursor)];
+            if self.good[usize::from(value)] && differs(value, other_than) && through(value) {
+                return Some(value);
+            }
+        }
+        None
     }
 
     /// Where the value is that was put in as the last but `back - 1`.
@@ -101,7 +127,17 @@ impl Recycler {
             newest_copy: true,
             marked: false,
         };
+        let bad = match fate {
+            PacketFate::Delivered { marked, .. } => marked,
+            PacketFate::Trimmed | PacketFate::Lost => true,
+            PacketFate::NotReady => false,
+        };
+        self.trims |= fate == PacketFate::Trimmed;
+        if bad {
+            self.good[usize::from(value)] = false;
+        }
         if fate == good {
+            self.good[usize::from(value)] = true;
             self.ring[self.head] = value;
             self.head = (self.head + 1) % RING;
             self.fresh = (self.fresh + 1).min(RING);

@@ -76,6 +76,32 @@ fn what_came_through_is_used_again() {
     }
 }
 
+/// HT-34, HT-36: where switches trim, and once enough values are known, one that led through is
+/// taken again before a new one is tried, unless it was marked, trimmed or lost since.
+#[test]
+fn known_values_come_before_new_ones() {
+    for spraying in [Spraying::Recycling, Spraying::Combined] {
+        let mut spray = Spray::new(spraying, 256, 7);
+        for value in 0..20 {
+            spray.on_feedback(value, GOOD);
+        }
+        draw(&mut spray, 20);
+        let new: BTreeSet<_> = draw(&mut spray, 100).into_iter().collect();
+        assert!(new.len() > 80, "nothing trims: {}", new.len());
+        for (value, fate) in [(3, MARKED), (4, PacketFate::Trimmed), (5, PacketFate::Lost)] {
+            spray.on_feedback(value, fate);
+        }
+        let again: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
+        let good = (0..20).filter(|value| !(3..=5).contains(value));
+        assert_eq!(again, good.collect(), "{spraying:?}");
+        for value in 0..20 {
+            spray.on_feedback(value, MARKED);
+        }
+        let new: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
+        assert!(new.len() > 150, "{spraying:?}: {}", new.len());
+    }
+}
+
 /// HT-36: after a time-out only what led somewhere is used for a while.
 #[test]
 fn a_time_out_freezes_what_is_known() {

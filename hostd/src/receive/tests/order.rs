@@ -109,7 +109,7 @@ fn a_plain_peer_repeats_what_it_sent() {
 }
 
 /// CC-8: who sends to a crowded host is told how many do: with marks and trims, and otherwise once
-/// for each news; when the crowd is gone it is told that, and small ones never.
+/// for each news; when the others are gone it is told that. One alone is never told of.
 #[test]
 fn the_crowd_is_told_as_news() {
     let mut receiver = Receiver::new(
@@ -132,12 +132,15 @@ fn the_crowd_is_told_as_news() {
         receiver.reports.on_left();
         marks.map(|marks| marks.crowd.count())
     };
-    assert_eq!(told(15, false), None, "a small one");
-    assert_eq!(told(15, true), Some(None));
+    assert_eq!(told(15, false), None, "nothing was trimmed");
+    assert_eq!(told(1, true), Some(None), "it is alone");
+    assert_eq!(told(15, false), Some(Some(15)));
     assert_eq!(told(1_000, false), Some(Some(1_024)));
     assert_eq!(told(1_010, false), None, "that is no news");
     assert_eq!(told(1_000, true), Some(Some(1_024)), "beside a trim it is");
     assert_eq!(told(500, false), Some(Some(512)));
-    assert_eq!(told(3, false), Some(Some(3)), "the rest");
+    assert_eq!(told(3, false), Some(Some(3)));
     assert_eq!(told(3, false), None);
+    assert_eq!(told(0, false), Some(Some(1)), "the others are gone");
+    assert_eq!(told(1, false), None);
 }

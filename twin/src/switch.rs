@@ -18,10 +18,13 @@ use common::xdp::frame::Region;
 use common::xdp::queue::QueueIo;
 use std::sync::Arc;
 use switchd::config::ecmp::Dlb;
-use switchd::config::{Config, Csig, Fitted, Int, PortFacts, PortSettings, Qos};
+use switchd::config::{Config, Csig, Fitted, Int, Iqcn, PortFacts, PortSettings, Qos};
+use switchd::control::flows::Book;
+use switchd::control::iqcn::Keeper;
 use switchd::control::program::Program;
 use switchd::control::publisher::TablePublisher;
 use switchd::drop::DropReason;
+use switchd::flows::observers;
 use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::PortId;
@@ -33,9 +36,13 @@ use switchd::tables::validation::SourceValidation;
 use switchd::tables::{Hashing, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::builder::WorkerBuilder;
-use switchd::worker::events::QueueLink;
+use switchd::worker::events::{QueueLink, WorkerCommand};
 use switchd::worker::rings::rings;
 use switchd::worker::{Scratch, Turn, Worker};
+
+/// How often control looks at what the workers saw of flows: more often than in the daemon, which
+/// does so each half second, for simulations are shorter than that.
+const LOOK: Span = Span::from_micros(200);
 
 /// What all switches of a simulation have in common.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +63,8 @@ pub struct SwitchSettings {
     pub csig: Option<Arc<Csig>>,
     /// Telemetry; without it nobody knows its tags.
     pub int: Option<Arc<Int>>,
+    /// Congestion notifications that senders miss; without it nobody makes any.
+    pub iqcn: Option<Arc<Iqcn>>,
     /// Known scenarios for `[qos.aiecn]`; without it those that ship.
     pub model: Option<Arc<Model>>,
 }
@@ -73,6 +82,7 @@ impl Default for SwitchSettings {
             dlb: None,
             csig: None,
             int: None,
+            iqcn: None,
             model: None,
         }
     }
@@ -147,6 +157,11 @@ impl SwitchSettings {
         if let Some(int) = &self.int {
             config.int = (**int).clone();
         }
+        if let Some(iqcn) = &self.iqcn {
+            config.iqcn = (**iqcn).clone();
+            config.flows.enabled = iqcn.enabled;
+            config.flows.max_flows = iqcn.max_flows;
+        }
         config
     }
 
@@ -155,6 +170,12 @@ impl SwitchSettings {
         let aiecn = &self.qos.as_ref()?.aiecn;
         let is_on = aiecn.mode != Mode::Off;
         is_on.then(|| Span::from_micros(aiecn.interval_microseconds))
+    }
+
+    /// How often control looks at what the workers saw of flows, if it does.
+    pub fn look_interval(&self) -> Option<Span> {
+        let is_on = self.iqcn.as_ref().is_some_and(|iqcn| iqcn.enabled);
+        is_on.then_some(LOOK)
     }
 
     /// The port that a link of `plan` begins or ends at, and its speed, as if the device said so.
@@ -212,6 +233,8 @@ pub struct Switch {
     pub lost_in_rings: u64,
     /// Its thresholds that follow the traffic.
     tuning: Option<Tuning>,
+    /// What its control knows of flows, and which of them get notifications.
+    flows: Option<(Book, Keeper)>,
 }
 
 /// The Ethernet address of a port.
@@ -318,6 +341,7 @@ impl Switch {
             lost_in_crash: 0,
             lost_in_rings: 0,
             tuning: None,
+            flows: None,
         }
     }
 
@@ -443,6 +467,7 @@ impl Switch {
             let receive = self.receive_rings[port.index()];
             DeviceQueue::new(port.0, (receive, transmit), outbox, wire_time)
         };
+        let commands = self.begin_to_follow_flows();
         self.worker = Some(
             WorkerBuilder {
                 id: 0,
@@ -458,13 +483,51 @@ impl Switch {
                 fib: self.publisher.fib(),
                 stats: self.stats.clone(),
                 events,
-                // Nobody drains it.
-                commands: crossbeam_channel::never(),
+                commands,
                 queue_link: QueueLink::none(),
             }
             .build(),
         );
         self.begin_tuning();
+    }
+
+    /// What the worker is told at its start: to follow flows, and to make notifications for them,
+    /// if that is wanted. Nobody drains it.
+    fn begin_to_follow_flows(&mut self) -> crossbeam_channel::Receiver<WorkerCommand> {
+        self.flows = None;
+        let Config { flows, iqcn, .. } = &self.config;
+        if !iqcn.enabled {
+            return crossbeam_channel::never();
+        }
+        let (commands, receiver) = crossbeam_channel::bounded(2);
+        let slots = 2 * flows.max_flows as usize;
+        let (keeper, compensators) = Keeper::new(iqcn, 1, self.seed);
+        let all = observers(1, slots, flows.active(), self.seed);
+        let (observers, ends): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        for (observer, compensator) in observers.into_iter().zip(compensators) {
+            let both = [
+                WorkerCommand::Observe(Some(Box::new(observer))),
+                WorkerCommand::Compensate(Some(Box::new(compensator))),
+            ];
+            for command in both {
+                commands.send(command).expect("there is room for both");
+            }
+        }
+        self.flows = Some((Book::new(flows, ends), keeper));
+        receiver
+    }
+
+    /// Lets control look at what the worker saw of flows.
+    pub fn look_at_flows(&mut self, now: Time) {
+        if let Some((book, keeper)) = &mut self.flows {
+            book.read(now);
+            keeper.look(book);
+        }
+    }
+
+    /// The flows that get notifications, if the switch makes any.
+    pub fn notified(&self) -> Option<&Keeper> {
+        self.flows.as_ref().map(|(_, keeper)| keeper)
     }
 
     /// The daemon knows nothing of the traffic yet, and the thresholds are as configured.

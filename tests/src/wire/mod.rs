@@ -4,6 +4,7 @@
 
 mod build;
 mod fields;
+mod made;
 
 pub use build::SAMPLE_COOKIE;
 
@@ -68,6 +69,7 @@ pub fn samples() -> Vec<Sample> {
     all.extend(acknowledgements());
     all.extend(changes());
     all.extend(notifications());
+    all.extend([false, true].map(made::notification));
     all.extend(management());
     all.extend(flow_control());
     all.extend(errors());

@@ -103,7 +103,9 @@ fn policy(qos: &Qos) -> Result<Policy, String> {
         uplink: false,
     };
     let facts: Vec<PortFacts> = (0..PORTS).map(facts).collect();
-    let compiled = qos.compile(&facts).map_err(|refusals| refusals.to_string())?;
+    let compiled = qos
+        .compile(&facts)
+        .map_err(|refusals| refusals.to_string())?;
     Ok(compiled.policy)
 }
 
@@ -160,7 +162,9 @@ impl Case {
             let queue: &QueueStats = &port.queues[CLASS];
             queue.sent_packets.add(packets);
             queue.sent_bytes.add(packets * 1_000);
-            queue.marked_packets.add(packets * (bits >> 16 & 0xff) / 512);
+            queue
+                .marked_packets
+                .add(packets * (bits >> 16 & 0xff) / 512);
             let bytes = bits >> 24 & 0x3_ffff;
             queue.byte_time.add(bytes * self.interval.nanos());
             queue.shown_at.set(self.now.nanos());

@@ -52,17 +52,21 @@ impl Subject {
     pub(super) fn read(ip: &[u8]) -> Option<Self> {
         let header = match ip.first()? >> 4 {
             4 => {
-                let fragment = ip.get(v4::field::FRAGMENT..v4::field::FRAGMENT + 2)?;
-                let is_fragment = u16::from_be_bytes([fragment[0], fragment[1]]) & 0x3fff != 0;
-                if ip[v4::field::PROTOCOL] != protocol::UDP || is_fragment {
+                let header = ip.first_chunk::<{ v4::HEADER_LEN }>()?;
+                let at = v4::field::FRAGMENT;
+                let fragment = u16::from_be_bytes([header[at], header[at + 1]]);
+                // More fragments, or an offset.
+                if header[v4::field::PROTOCOL] != protocol::UDP || fragment & 0x3fff != 0 {
                     return None;
                 }
-                usize::from(ip[0] & 0xf) * 4
+                usize::from(header[0] & 0xf) * 4
             }
             6 if *ip.get(v6::field::NEXT_HEADER)? == protocol::UDP => v6::HEADER_LEN,
             _ => return None,
         };
-        let (udp, roce) = ip.get(header..)?.split_first_chunk::<{ udp::HEADER_LEN }>()?;
+        let (udp, roce) = ip
+            .get(header..)?
+            .split_first_chunk::<{ udp::HEADER_LEN }>()?;
         let bth = roce.first_chunk::<{ Bth::LEN }>()?;
         let opcode = bth[0];
         // Reliable, unreliable, extended reliable. Multipath has other signals, datagrams have no

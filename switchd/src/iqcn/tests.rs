@@ -130,7 +130,11 @@ fn notifications_keep_their_distance() {
 #[test]
 fn silent_receivers_are_left_alone() {
     let (_, mut it) = entered(RULES);
-    assert_eq!(congest(&mut it, (0, 1_000), 10), [0; 0], "it never notified");
+    assert_eq!(
+        congest(&mut it, (0, 1_000), 10),
+        [0; 0],
+        "it never notified"
+    );
     let (_, back) = directions(false);
     it.passed(&back, at(1_000));
     let many = congest(&mut it, (1_000, 40_000), 10);
@@ -158,7 +162,10 @@ fn no_queue_pair_is_guessed() {
     assert!(it.is_empty());
     let counters = it.counters();
     assert_eq!(counters.unknown.get(), 100);
-    assert_eq!((counters.passed.get(), counters.passed_unknown.get()), (1, 1));
+    assert_eq!(
+        (counters.passed.get(), counters.passed_unknown.get()),
+        (1, 1)
+    );
 }
 
 /// SW-25: a turn makes so many and no more; those that were not made are not forgotten.
@@ -182,7 +189,10 @@ fn a_turn_makes_a_bounded_number() {
         }
         made(&mut it).len()
     };
-    assert_eq!([show(1), show(60), show(61), show(62)], [0, NOTICES_A_TURN, 8, 0]);
+    assert_eq!(
+        [show(1), show(60), show(61), show(62)],
+        [0, NOTICES_A_TURN, 8, 0]
+    );
     assert_eq!(it.counters().limited.get(), 8);
 }
 
@@ -237,7 +247,11 @@ fn what_is_made_is_a_notification() {
 /// their priority; without the tag that tells of the path.
 #[test]
 fn between_stations_it_goes_back_with_its_tags() {
-    for tags in [&[][..], &[[0x81, 0, 0x60, 5]], &[[0x88, 0xa8, 0x60, 7], [0x81, 0, 0x20, 5]]] {
+    for tags in [
+        &[][..],
+        &[[0x81, 0, 0x60, 5]],
+        &[[0x88, 0xa8, 0x60, 7], [0x81, 0, 0x20, 5]],
+    ] {
         let (_, mut it) = entered(RULES);
         let (_, back) = directions(true);
         it.passed(&back, at(0));
@@ -276,12 +290,19 @@ fn other_packets_are_not_looked_at() {
     let (a, b) = (host(1, false), host(2, false));
     let whole = data(false, RECEIVER);
     assert_eq!(subject(&whole).map(|it| it.key), Some(directions(false).0));
-    assert_eq!(subject(&data(true, RECEIVER)).map(|it| it.key), Some(directions(true).0));
+    assert_eq!(
+        subject(&data(true, RECEIVER)).map(|it| it.key),
+        Some(directions(true).0)
+    );
     for headers in [
         Headers::cnp(RECEIVER),
         acknowledge(RECEIVER, 1, POSITIVE),
         Headers::new(Bth::new(Opcode::UdSendOnly, RECEIVER, 1)),
-        Headers::new(Bth::new(Opcode::Multipath(Operation::SendOnly), RECEIVER, 1)),
+        Headers::new(Bth::new(
+            Opcode::Multipath(Operation::SendOnly),
+            RECEIVER,
+            1,
+        )),
     ] {
         assert_eq!(subject(&frame(a, b, &headers, &[])), None, "{headers:?}");
     }
@@ -322,12 +343,18 @@ fn the_table_is_bounded() {
     let (gone, place) = places[3];
     table.remove(place);
     assert!(table.find(&key(gone)).is_none());
-    assert!(table.enter(&key(gone), 1).is_none(), "it may still be looked at");
+    assert!(
+        table.enter(&key(gone), 1).is_none(),
+        "it may still be looked at"
+    );
     table.free(place);
     assert!(table.find(&key(gone)).is_none());
     table.enter(&key(gone), 9).expect("room");
     assert_eq!(table.find(&key(gone)).expect("entered").sender(), 9);
-    assert_eq!(table.find(&key(gone)).expect("entered").times(), Times::default());
+    assert_eq!(
+        table.find(&key(gone)).expect("entered").times(),
+        Times::default()
+    );
 }
 
 /// SW-25: of two workers that find the same flow congested at the same time, one makes the CNP.
@@ -368,7 +395,11 @@ fn congestion_is_a_depth() {
         (200, 1_999, false),
         (200, 2_001, true),
     ] {
-        assert_eq!(rules(percent).is_congested(depth, 1_000), wanted, "{percent} {depth}");
+        assert_eq!(
+            rules(percent).is_congested(depth, 1_000),
+            wanted,
+            "{percent} {depth}"
+        );
     }
     assert!(!rules(100).is_congested(u64::MAX / 200, u64::MAX));
 }

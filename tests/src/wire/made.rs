@@ -1,6 +1,5 @@
 //! Notifications of congestion that a switch makes (SW-25).
 
-use super::{DST_MAC, SRC_MAC, Sample, fields, flow};
 use common::time::{Span, Time};
 use common::wire::roce::frame::{Addresses, emit, layout, seal};
 use common::wire::roce::{Bth, Flow, Headers, Opcode, Operation};
@@ -16,17 +15,16 @@ use switchd::packet::Packet;
 const SENDER: u32 = 0x4321;
 const RECEIVER: u32 = 0x5678;
 
-/// What a switch makes when data of the second host finds its queue congested, some time after the
-/// first host has notified.
+/// What a switch makes of data against the direction of `flow`, when that finds its queue congested
+/// some time after its receiver has notified: the frame, how it is addressed, and its headers.
 ///
 /// # Panics
 /// If it makes none.
-pub(super) fn notification(v6: bool) -> Sample {
-    let there = flow(v6);
-    let addresses = Addresses::new(there.addresses.dst(), there.addresses.src());
+pub(super) fn notification(flow: Flow) -> (Vec<u8>, Flow, Headers) {
+    let addresses = Addresses::new(flow.addresses.dst(), flow.addresses.src());
     let data = Flow {
         addresses: addresses.expect("one version"),
-        ..there
+        ..flow
     };
     let headers = Headers::new(Bth::new(Opcode::Rc(Operation::WriteMiddle), RECEIVER, 7));
     let mut bytes = vec![0; layout(data.addresses, &headers, 64).len];
@@ -35,7 +33,7 @@ pub(super) fn notification(v6: bool) -> Sample {
     let mut pool = FramePool::new(Region::heap(1, 2048, 64));
     let frame = pool.take_filled(&bytes).expect("a free frame");
     let mut packet = Packet::at(frame, PortId(1));
-    (packet.network, packet.mac) = (14, SRC_MAC.0);
+    (packet.network, packet.mac) = (14, flow.src_mac.0);
 
     let table = Arc::new(Table::new(16, 1));
     let key = Key::new(data.addresses.src(), data.addresses.dst(), RECEIVER);
@@ -48,19 +46,16 @@ pub(super) fn notification(v6: bool) -> Sample {
     compensator.passed(&back, now);
     for _ in 0..2 {
         now += Span::from_micros(60);
-        compensator.congested(&packet, DST_MAC.0, now);
+        compensator.congested(&packet, flow.dst_mac.0, now);
     }
+    pool.give(packet.frame);
     let mut notices = Vec::with_capacity(NOTICES_A_TURN);
     compensator.exchange(&mut notices);
     let bytes = notices.pop().expect("one is missing").bytes().to_vec();
     let made = Flow {
         flow_label: 0,
         traffic_class: Iqcn::default().dscp << 2,
-        ..there
+        ..flow
     };
-    Sample {
-        name: format!("Cnp of a switch v{}", if v6 { 6 } else { 4 }),
-        fields: fields::roce(&made, &Headers::cnp(SENDER), b"", &bytes),
-        bytes,
-    }
+    (bytes, made, Headers::cnp(SENDER))
 }

@@ -29,7 +29,11 @@ impl State {
             return;
         };
         for turning in keeper.look(&analysis.book) {
-            let does = if turning.begins { "makes" } else { "makes no more" };
+            let does = if turning.begins {
+                "makes"
+            } else {
+                "makes no more"
+            };
             let (from, to) = (turning.key.source(), turning.key.destination());
             let qp = turning.key.qp();
             let text = format!("{does} CNPs for packets from {from} to {to}, queue pair {qp}");

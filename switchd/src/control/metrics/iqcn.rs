@@ -38,9 +38,7 @@ impl State {
     pub(super) fn scrape_iqcn(&self, families: &mut Families) {
         let Some(keeper) = &self.iqcn else { return };
         for (name, help, count) in COUNTERS {
-            families
-                .counter(name, help)
-                .add(&[], keeper.counted(count));
+            families.counter(name, help).add(&[], keeper.counted(count));
         }
         let help = "Flows that found no room in the table.";
         families

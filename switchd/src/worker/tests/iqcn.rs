@@ -161,10 +161,16 @@ fn a_congested_port_notifies_senders() {
         }
         // 300 µs with at least 60 between two: a turn takes 10.
         assert!((3..=5).contains(&times.len()), "{times:?}");
-        assert!(times.windows(2).all(|two| two[1] - two[0] >= 6), "{times:?}");
+        assert!(
+            times.windows(2).all(|two| two[1] - two[0] >= 6),
+            "{times:?}"
+        );
         assert_eq!(switch.made(), times.len() as u64);
         let rest = switch.run();
-        assert!(rest[0].is_empty(), "nothing finds the port congested any more");
+        assert!(
+            rest[0].is_empty(),
+            "nothing finds the port congested any more"
+        );
         // What the switch made is no packet of the flow.
         assert_eq!(switch.sum(|port| port.rx_packets.get()), switch.offered);
     }
@@ -196,9 +202,8 @@ fn nobody_is_notified_without_need() {
 /// SW-25: between stations of a bridge, notifications go to the station, as the bridge knows it.
 #[test]
 fn stations_of_a_bridge_are_notified() {
-    let between = |from: u16, bytes: &[u8]| {
-        [&station(1 - from)[..], &station(from), &bytes[12..]].concat()
-    };
+    let between =
+        |from: u16, bytes: &[u8]| [&station(1 - from)[..], &station(from), &bytes[12..]].concat();
     let mut switch = switch(1, true);
     switch.bridge(&[0], |_, _| {});
     let one = between(1, &packet(1, false, &Headers::cnp(SENDER), 0));

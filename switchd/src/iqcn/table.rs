@@ -40,8 +40,10 @@ pub struct Table {
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "parts of a hash")]
 fn split(hash: u64, mask: usize) -> ([usize; 2], u32) {
-    let sets = [hash as usize & mask, (hash >> 24) as usize & mask];
-    (sets, (hash >> 32) as u32 | 1)
+    let first = hash as usize & mask;
+    // Another one, if there are several.
+    let second = first ^ ((hash >> 24) as usize | 1) & mask;
+    ([first, second], (hash >> 32) as u32 | 1)
 }
 
 impl Table {
@@ -79,12 +81,16 @@ impl Table {
     /// sets are full. Only for the one thread that enters and removes.
     pub fn enter(&self, key: &Key, sender: u32) -> Option<Place> {
         let (sets, tag) = split(key.hash(self.seed), self.mask);
-        let free = sets.into_iter().find_map(|set| {
-            let mut ways = self.sets[set].0.iter();
-            let way = ways.position(|at| at.load(Ordering::Relaxed) == FREE)?;
-            Some((set, way))
-        });
-        let (set, way) = free?;
+        let is_free = |at: &AtomicU32| at.load(Ordering::Relaxed) == FREE;
+        let free = |set: usize| self.sets[set].0.iter().filter(|at| is_free(at)).count();
+        let [first, second] = sets;
+        // The emptier one, so that both are seldom full.
+        let set = if free(second) > free(first) {
+            second
+        } else {
+            first
+        };
+        let way = self.sets[set].0.iter().position(is_free)?;
         let place = set * WAYS + way;
         self.entries[place].begin(key, sender);
         self.sets[set].0[way].store(tag, Ordering::Release);

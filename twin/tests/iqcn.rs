@@ -89,9 +89,9 @@ fn p99(outcome: &Outcome) -> u32 {
     depths[depths.len() * 99 / 100]
 }
 
-/// SW-25: the queue before the receiver is at most half as deep, and nothing is lost. The flows take
-/// less than a third longer: the queue that never ended kept the line busy, and short flows like
-/// these have to come back from their first cuts.
+/// SW-25: the queue before the receiver is at most half as deep, and nothing is lost. The flows
+/// take less than a third longer: the queue that never ended kept the line busy, and short flows
+/// like these have to come back from their first cuts.
 #[test]
 fn missing_notifications_halve_the_queue() {
     for (seed, ip) in [(1, 4), (2, 6)] {

@@ -14,6 +14,7 @@
 //!
 //!   lookup      longest prefix match in a full table: our trie, a kept library
 //!   pipeline    one worker from parse to rewrite, without I/O
+//!   aiecn       marking thresholds that follow the traffic
 //!   forward     a switch on veth under overload: bare AF_XDP, switchd, Open vSwitch
 //!   copy        a file across a fabric: hostcp, hostperf and the kernel's TCP
 //!   idle        processor time of daemons without traffic
@@ -28,6 +29,7 @@
 //! ```
 
 pub mod against;
+pub mod aiecn;
 pub mod copy;
 pub mod everything;
 pub mod forward;

@@ -4,7 +4,7 @@ use crate::measure::Subject;
 use crate::measure::machine::Counters;
 use crate::measure::rounds::{self, Plan};
 use crate::report::GroupResult;
-use crate::{copy, forward, idle, lookup, pipeline, transport, transports, twin};
+use crate::{aiecn, copy, forward, idle, lookup, pipeline, transport, transports, twin};
 use std::time::{Duration, Instant};
 
 /// A bench.
@@ -37,6 +37,13 @@ pub const BENCHES: &[Bench] = &[
         privileged: false,
         seconds: 90,
         prepare: pipeline::prepare,
+    },
+    Bench {
+        name: "aiecn",
+        about: "marking thresholds that follow the traffic, from counters to a decision",
+        privileged: false,
+        seconds: 20,
+        prepare: aiecn::prepare,
     },
     Bench {
         name: "forward",

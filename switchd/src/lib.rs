@@ -43,6 +43,7 @@
 //!   io        [1] receive  [10] transmit
 //!   ingress   [2] parse  [3] classify, after [4]; packets that wait for a neighbour; ICMP errors
 //!   forward   [4] routes, next hops, load balancing
+//!   iqcn      congestion notifications that senders of RoCEv2 miss, made before [6]
 //!   traffic   [6] buffer  [7] queues, WRED, trimming, elephants  [8] scheduler, shapers, PFC
 //!   egress    [9] rewrite
 //! ```
@@ -75,6 +76,7 @@ pub mod id;
 pub mod ingress;
 pub mod insight;
 pub mod io;
+pub mod iqcn;
 pub mod limits;
 pub mod outcome;
 pub mod packet;

@@ -155,6 +155,12 @@ impl Edits {
 }
 
 impl Packet {
+    /// Whether it goes from one station of a bridge to another: it has no next hop.
+    #[inline]
+    pub fn is_bridged(&self) -> bool {
+        self.edits.contain(Edits::ADDRESSED) && self.mac == [0; 6]
+    }
+
     /// A frame at a port, of which nothing else is known. It is charged to no group.
     pub fn at(frame: Frame, port: PortId) -> Self {
         Self {

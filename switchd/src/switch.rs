@@ -155,8 +155,7 @@ fn forward(
     lock(&state).detach();
     let limit = Duration::from_millis(config.stop.drain_milliseconds);
     stop_workers(links, &events, limit);
-    drop(control);
-    drop(state);
+    drop((control, state));
     tracing::info!("stopped");
     result.map_err(SwitchError::Netlink)
 }

@@ -207,6 +207,7 @@ impl Real {
             dlb: None,
             csig: None,
             int: None,
+            iqcn: None,
             model: None,
         };
         let entries = self.ports.iter().map(entry).collect();

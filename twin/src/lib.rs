@@ -21,7 +21,9 @@
 //!   network      nodes, links, addresses, routes; topology makes them, paths follows them
 //!   queue, wire  a port's rings, a link's direction and what can go wrong there
 //!   switch, host the kinds of nodes that run daemons;  app, memory: the users of a host
+//!   settings     what all switches have in common
 //!   tuning       marking thresholds of a switch that follow its traffic
+//!   following    what the control of a switch knows of flows, and the notifications it has made
 //!   tester       the kind that sends and receives raw frames;  bench: small fabrics of testers
 //!   fabric       nodes, wires and time in motion
 //!   flow         what is sent;  workload, sizes, matrix make it
@@ -46,6 +48,7 @@ pub mod congestion;
 pub mod fabric;
 pub mod fault;
 pub mod flow;
+pub mod following;
 pub mod frames;
 pub mod heat;
 pub mod host;
@@ -62,6 +65,7 @@ pub mod report;
 pub mod sample;
 pub mod scenario;
 pub mod schedule;
+mod settings;
 pub mod simulation;
 pub mod sizes;
 pub mod snapshot;

@@ -324,6 +324,7 @@ fn totals<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Totals {
                 }
                 let crashed = switch.lost_in_crash + switch.lost_in_rings;
                 add(&mut totals.switch_drops, "crash", crashed);
+                totals.notifications_made += switch.sum(|port| port.cnps_made.get());
             }
             Node::Host(host) => {
                 totals.add_past(&host.past.totals);

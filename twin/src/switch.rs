@@ -1,32 +1,27 @@
 //! A switch of the simulation: switchd's worker and its route programming, with simulated ports and
 //! a kernel whose tables are written from the plan.
 
+use super::following::Following;
 use super::network::{Hop as PlannedHop, NodeId, Plan};
 use super::queue::{DeviceQueue, Outbox, WireTime};
 use super::tuning::Tuning;
-use common::config::Refusals;
 use common::netlink::{
     Action, Address, Body, Change, Hop, Link, Message, Mirror, NO_MTU, Neighbour, NeighbourKey,
     NeighbourState, Route, RouteKey, RouteKind, Table,
 };
 use common::sync::snapshot::Reader;
-use common::time::{Span, Time};
-use common::units::Rate;
+use common::time::Time;
 use common::wire::pause::PRIORITIES;
-use common::xdp::ModeChoice;
 use common::xdp::frame::Region;
 use common::xdp::queue::QueueIo;
 use std::sync::Arc;
-use switchd::config::ecmp::Dlb;
-use switchd::config::{Config, Csig, Fitted, Int, PortFacts, PortSettings, Qos};
+use switchd::config::{Config, Qos};
 use switchd::control::program::Program;
 use switchd::control::publisher::TablePublisher;
 use switchd::drop::DropReason;
 use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::PortId;
-use switchd::insight::ecn::{Mode, Model};
-use switchd::limits::{CELL, MAX_CELLS};
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::policy::Policy;
 use switchd::tables::validation::SourceValidation;
@@ -37,148 +32,7 @@ use switchd::worker::events::QueueLink;
 use switchd::worker::rings::rings;
 use switchd::worker::{Scratch, Turn, Worker};
 
-/// What all switches of a simulation have in common.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SwitchSettings {
-    /// Bytes that each egress queue holds.
-    pub queue: u32,
-    /// Packets that all queues of a switch hold together.
-    pub packets: u32,
-    /// Largest IP packet.
-    pub mtu: u16,
-    /// How often a node looks at its ports: at once if it is zero.
-    pub poll: Span,
-    /// Classes, buffer, queues, marks and flow control; without them eight queues that drop.
-    pub qos: Option<Arc<Qos>>,
-    /// Dynamic load balancing; without it flows go by their hash.
-    pub dlb: Option<Arc<Dlb>>,
-    /// Congestion signals; without them nobody knows their tags.
-    pub csig: Option<Arc<Csig>>,
-    /// Telemetry; without it nobody knows its tags.
-    pub int: Option<Arc<Int>>,
-    /// Known scenarios for `[qos.aiecn]`; without it those that ship.
-    pub model: Option<Arc<Model>>,
-}
-
-impl Default for SwitchSettings {
-    /// Queues as in scenarios, frames of up to 4218 bytes, a buffer of 4 MiB in cells, and a look
-    /// at the ports at once.
-    fn default() -> Self {
-        Self {
-            queue: 1 << 20,
-            packets: 16_384,
-            mtu: 4200,
-            poll: Span::ZERO,
-            qos: None,
-            dlb: None,
-            csig: None,
-            int: None,
-            model: None,
-        }
-    }
-}
-
-impl SwitchSettings {
-    /// The policy of a switch of `plan`, and the receive rings of its ports.
-    ///
-    /// # Panics
-    /// If its ports cannot do what is wanted of them.
-    fn policy(&self, plan: &Plan, node: NodeId) -> (Policy, Vec<u32>) {
-        let fitted = self
-            .compile(plan, node)
-            .unwrap_or_else(|refusals| panic!("{refusals}"));
-        let rings = fitted.facts.iter().map(|port| port.ring).collect();
-        (fitted.compiled.policy, rings)
-    }
-
-    /// What the ports of a switch of `plan` are given.
-    ///
-    /// # Errors
-    /// The keys of `[qos]` that its ports cannot follow.
-    pub fn compile(&self, plan: &Plan, node: NodeId) -> Result<Fitted, Refusals> {
-        self.config().fit(self.facts(plan, node), None)
-    }
-
-    /// What is wrong with patterns of ports in `[qos]` that no port of any switch matches.
-    pub fn idle_patterns(&self, plan: &Plan) -> Option<String> {
-        let nodes = (plan.hosts..plan.nodes.len()).map(|node| u32::try_from(node).ok());
-        let facts = nodes.map(|node| self.facts(plan, NodeId(node.expect("few nodes"))));
-        let facts: Vec<PortFacts> = facts.flatten().collect();
-        let qos = self.config().qos;
-        let idle = qos.idle_patterns(&facts).next();
-        idle.map(|(key, pattern)| {
-            let one = facts.first().map_or("", |port| port.name.as_str());
-            format!("{key}: no port of a switch matches {pattern:?}; one is called {one:?}")
-        })
-    }
-
-    /// What there is to know of the ports of `node`.
-    fn facts(&self, plan: &Plan, node: NodeId) -> Vec<PortFacts> {
-        let ports = &plan.nodes[node.index()].ports;
-        let config = self.config();
-        let leads_on = |link: usize| plan.links[link].across(node).node.index() >= plan.hosts;
-        let is_edge = ports.iter().any(|link| !leads_on(*link));
-        let facts = ports.iter().map(|link| {
-            let uplink = is_edge && leads_on(*link);
-            let (port, device) = self.port(plan, *link, uplink);
-            config.facts(&port, device, self.mtu)
-        });
-        facts.collect()
-    }
-
-    /// The configuration that its daemon runs with: what is not said here is as shipped.
-    pub fn config(&self) -> Config {
-        let mut config = Config::default();
-        match &self.qos {
-            Some(qos) => config.qos = (**qos).clone(),
-            // Queues that drop, and nothing else that limits.
-            None => {
-                config.qos.queue_depth_bytes = self.queue;
-                let cell = u32::try_from(CELL).expect("a small constant");
-                config.qos.buffer.size_bytes = MAX_CELLS * cell;
-            }
-        }
-        if let Some(dlb) = &self.dlb {
-            config.ecmp.dlb = (**dlb).clone();
-        }
-        if let Some(csig) = &self.csig {
-            config.csig = (**csig).clone();
-        }
-        if let Some(int) = &self.int {
-            config.int = (**int).clone();
-        }
-        config
-    }
-
-    /// How often thresholds follow the traffic, if any do.
-    pub fn tuning_interval(&self) -> Option<Span> {
-        let aiecn = &self.qos.as_ref()?.aiecn;
-        let is_on = aiecn.mode != Mode::Off;
-        is_on.then(|| Span::from_micros(aiecn.interval_microseconds))
-    }
-
-    /// The port that a link of `plan` begins or ends at, and its speed, as if the device said so.
-    fn port(&self, plan: &Plan, link: usize, uplink: bool) -> (PortSettings, Option<Rate>) {
-        let config = self.config();
-        let (name, defaults) = (plan.link_name(link), config.port_defaults);
-        let settings = PortSettings {
-            csig: config.csig.of_port(&name),
-            int: config.int.of_port(&name),
-            name,
-            speed: defaults.speed,
-            link: defaults.link_speed,
-            burst: Span::from_micros(u64::from(defaults.burst_microseconds)),
-            mode: ModeChoice::Best,
-            uplink,
-            source_validation: defaults.source_validation,
-        };
-        let speed = plan.links[link].speed;
-        (
-            settings,
-            Some(speed).filter(|speed| *speed != Rate::default()),
-        )
-    }
-}
+pub use super::settings::SwitchSettings;
 
 /// A switch.
 #[derive(Debug)]
@@ -212,6 +66,8 @@ pub struct Switch {
     pub lost_in_rings: u64,
     /// Its thresholds that follow the traffic.
     tuning: Option<Tuning>,
+    /// What its control knows of flows, and which of them get notifications.
+    flows: Option<Following>,
 }
 
 /// The Ethernet address of a port.
@@ -318,6 +174,7 @@ impl Switch {
             lost_in_crash: 0,
             lost_in_rings: 0,
             tuning: None,
+            flows: None,
         }
     }
 
@@ -436,6 +293,10 @@ impl Switch {
         let ids = (0..self.ports).map(|port| PortId(u16::try_from(port).expect("few ports")));
         self.ledger = Ledger::new(self.ports, 1);
         self.quality = Arc::new(QualityTable::new(self.ports));
+        let iqcn = self.config.iqcn.enabled;
+        let following = iqcn.then(|| Following::new(&self.config, self.seed));
+        let (flows, commands) = following.unzip();
+        self.flows = flows;
         let reader: Reader<Tables> = self.publisher.reader();
         let transmit = self.config.memory.ring.transmit();
         let device = |port: PortId| {
@@ -459,12 +320,19 @@ impl Switch {
                 stats: self.stats.clone(),
                 events,
                 // Nobody drains it.
-                commands: crossbeam_channel::never(),
+                commands: commands.unwrap_or_else(crossbeam_channel::never),
                 queue_link: QueueLink::none(),
             }
             .build(),
         );
         self.begin_tuning();
+    }
+
+    /// Lets control look at what the worker saw of flows.
+    pub fn look_at_flows(&mut self, now: Time) {
+        if let Some(flows) = &mut self.flows {
+            flows.look(now);
+        }
     }
 
     /// The daemon knows nothing of the traffic yet, and the thresholds are as configured.

@@ -18,6 +18,8 @@ pub struct Totals {
     pub wire: BTreeMap<&'static str, u64>,
     /// Packets with CE on the links to hosts.
     pub marks: u64,
+    /// Notifications of congestion (CNPs) that switches made.
+    pub notifications_made: u64,
     /// PAUSE and PFC frames.
     pub pauses: u64,
     /// Data packets sent, retransmissions included.

@@ -24,6 +24,7 @@
 //!   csig       [csig] in the same way
 //!   int        [int] in the same way
 //!   flows      [flows] as it is written and checked
+//!   iqcn       [iqcn] in the same way
 //!   schema     the other sections, and all of them together
 //!   ports      from names and patterns to the ports of this machine
 //!   policy     from [qos] to the policy, a file for each of its parts
@@ -40,6 +41,7 @@ pub mod ecmp;
 mod facts;
 pub mod flows;
 pub mod int;
+pub mod iqcn;
 mod live;
 mod memory;
 mod policy;
@@ -57,6 +59,7 @@ pub use ecmp::Ecmp;
 pub use facts::PortFacts;
 pub use flows::Flows;
 pub use int::Int;
+pub use iqcn::Iqcn;
 pub use live::{Change, DEFAULT_PATH, ENV_PREFIX, Source, check_live};
 pub use memory::{Fitted, Machine};
 pub use policy::Compiled;

@@ -4,6 +4,7 @@ use super::csig::Csig;
 use super::ecmp::Ecmp;
 use super::flows::Flows;
 use super::int::Int;
+use super::iqcn::Iqcn;
 use super::qos::Qos;
 use super::rings::RingSize;
 use super::speed::{LinkSpeed, Speed};
@@ -39,6 +40,8 @@ pub struct Config {
     pub scheduling: Scheduling,
     /// RoCEv2 flow analysis.
     pub flows: Flows,
+    /// Congestion notifications that senders miss.
+    pub iqcn: Iqcn,
     /// Packet memory.
     pub memory: Memory,
     /// Following the kernel.

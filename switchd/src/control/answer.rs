@@ -88,6 +88,7 @@ impl State {
                 Answer::Schedulers(known.ok_or(none)?.rows(now))
             }
             Topic::Flows => Answer::Flows(self.flow_rows(limit, now)?),
+            Topic::Iqcn => Answer::Iqcn(self.iqcn_rows(limit, now)?),
             Topic::Aiecn => Answer::Aiecn(self.aiecn_report(now)),
             Topic::Fdb => Answer::Fdb(self.station_rows(limit)),
             Topic::Elephants => Answer::Elephants(self.elephants(limit)),

@@ -29,6 +29,7 @@
 //!   absence        what the kernel was handed because workers took nothing
 //!   silent_settings  settings of the kernel that are read from files
 //!   flows          RoCEv2 flow analysis: what the workers saw, put together
+//!   iqcn           which flows get congestion notifications that their senders miss
 //!   slots          which interface is which port, while they come and go; pure
 //!   port_handle    an open port
 //!   opener         the thread that opens and closes ports while the switch runs
@@ -61,6 +62,7 @@ mod bridge;
 mod bridge_watch;
 pub mod event_log;
 pub mod flows;
+pub mod iqcn;
 mod metrics;
 pub mod opener;
 mod operation;

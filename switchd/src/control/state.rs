@@ -7,6 +7,7 @@ use super::baseline::Baseline;
 use super::bridge_watch::BridgeWatch;
 use super::event_log::{EventLog, wall_clock};
 use super::flows::Analysis;
+use super::iqcn::Keeper;
 use super::port_handle::PortHandle;
 use super::porter::Porter;
 use super::routing::Routing;
@@ -172,6 +173,8 @@ pub struct State {
     pub(super) trace: TraceSlot,
     /// The flows, if they are followed.
     pub(super) flows: Option<Analysis>,
+    /// The flows that get congestion notifications, if the switch makes any.
+    pub(super) iqcn: Option<Keeper>,
     /// Configurations read.
     pub(super) reloads: Reloads,
     /// What ports and their peers tell each other, if they are to.
@@ -214,6 +217,7 @@ impl State {
             bridge_watch: BridgeWatch::default(),
             trace: TraceSlot::default(),
             flows: None,
+            iqcn: None,
             reloads: Reloads::started(wall_clock()),
             schedulers: None,
             admin_requests: 0,

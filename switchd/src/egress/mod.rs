@@ -10,7 +10,7 @@
 //!   remark    the byte that holds DSCP and ECN, with the checksum over it
 //! ```
 
-mod csig;
+pub mod csig;
 pub mod fragment;
 mod int;
 pub mod remark;

@@ -20,7 +20,6 @@ use common::time::Time;
 use common::wire::csig::{Kind, Tpids, walk};
 use common::wire::ethernet::HEADER_LEN;
 use common::wire::int::Hop;
-use common::wire::vlan::TAG_LEN;
 
 /// What the port is that a packet leaves by.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +30,8 @@ pub struct Exit<'a> {
     pub csig: Option<(&'a PortCsig, Stamp)>,
     /// What it does with telemetry, and what it writes for now, but for the queue.
     pub int: Option<(PortInt, Hop)>,
-    /// Longest IP packet that it sends.
-    pub mtu: u16,
+    /// Bytes of the longest frame that keeps its tag.
+    pub longest: usize,
 }
 
 /// Does with the tag of `packet`, which is about to leave, what the port is to do; `behind` bytes
@@ -42,8 +41,7 @@ pub fn sign(packet: &mut Packet, exit: Exit<'_>, behind: u64, now: Time) -> Opti
     let (kind, at) = locate(packet.frame.bytes(), exit.tpids)?;
     let off = if packet.edits.contain(Edits::UNTRUSTED) {
         Some(Signed::Untrusted)
-    } else if packet.frame.len() > usize::from(exit.mtu) + HEADER_LEN + TAG_LEN {
-        // As in the kernel, a VLAN's tag more than the MTU and the link header is no harm.
+    } else if packet.frame.len() > exit.longest {
         Some(Signed::TooLong)
     } else {
         None

@@ -82,9 +82,50 @@ impl Key {
         }
     }
 
+    /// That of a packet of IP to `qp`; `None` if its addresses are not all there.
+    #[inline]
+    pub fn in_packet(ip: &[u8], qp: u32) -> Option<Self> {
+        let pair = qp & PSN_MASK;
+        match ip.first()? >> 4 {
+            4 if ip.len() >= v4::HEADER_LEN => Some(Self {
+                addresses: [word(ip, v4::field::SRC), 0, 0, 0],
+                pair,
+            }),
+            6 if ip.len() >= v6::HEADER_LEN => Some(Self {
+                addresses: [0, 8, 16, 24].map(|at| word(ip, v6::field::SRC + at)),
+                pair: pair | Self::V6,
+            }),
+            _ => None,
+        }
+    }
+
+    /// The direction back, to queue pair `qp`.
+    #[inline]
+    #[must_use]
+    pub fn back_to(&self, qp: u32) -> Self {
+        let [a, b, c, d] = self.addresses;
+        let is_v6 = self.pair & Self::V6;
+        Self {
+            // Both addresses of IPv4 are halves of one word.
+            addresses: if is_v6 == 0 {
+                [a.rotate_left(32), 0, 0, 0]
+            } else {
+                [c, d, a, b]
+            },
+            pair: qp & PSN_MASK | is_v6,
+        }
+    }
+
+    /// All of it, to compare.
+    #[inline]
+    pub const fn words(&self) -> [u64; 5] {
+        let [a, b, c, d] = self.addresses;
+        [a, b, c, d, self.pair as u64]
+    }
+
     /// What it is looked up by.
     #[inline]
-    pub(super) fn hash(&self, seed: u64) -> u64 {
+    pub fn hash(&self, seed: u64) -> u64 {
         let [a, b, c, d] = self.addresses;
         let first = fold(a ^ ODD[0] ^ seed, u64::from(self.pair) ^ ODD[1]);
         if self.pair & Self::V6 == 0 {

@@ -137,13 +137,20 @@ pub fn observers(workers: usize, slots: usize, forget: Span, seed: u64) -> Vec<(
 
 impl Observer {
     /// Notes a packet that arrived; it is counted by [`Self::count`], after all of its batch were
-    /// noted.
+    /// noted. The direction that it passes in, if it is a congestion notification.
     #[inline]
-    pub fn note(&mut self, frame: &[u8], parsed: &Parsed, ingress: PortId, now: Time) {
+    pub fn note(
+        &mut self,
+        frame: &[u8],
+        parsed: &Parsed,
+        ingress: PortId,
+        now: Time,
+    ) -> Option<Key> {
         match read(frame, parsed) {
             Read::Other => {}
             Read::Packet(packet) => {
                 let key = Key::of(frame, parsed, packet.qp);
+                let notifies = packet.kind == Kind::Cnp;
                 let hash = key.hash(self.seed);
                 prefetch(self.index.place(hash));
                 if self.noted.len() == LANES {
@@ -156,11 +163,13 @@ impl Observer {
                     ingress,
                     bytes: ip_len(frame, parsed),
                 });
+                return notifies.then_some(key);
             }
             Read::Setup(message) => self.hand_over(frame, parsed, message, now),
             Read::Cut => self.table.counters.cut.add(1),
             Read::Unconnected => self.table.counters.unconnected.add(1),
         }
+        None
     }
 
     /// Counts what was noted.

@@ -178,6 +178,9 @@ pub struct PortStats {
     pub link_pauses: [Counter; 3],
     /// ICMP messages that the switch itself sent because of packets from this port.
     pub icmp_sent: Counter,
+    /// Congestion notifications that the switch itself made because of packets that leave by this
+    /// port.
+    pub cnps_made: Counter,
     /// Frames from here that went on between two stations of a bridge so far.
     pub bridged_packets: Counter,
     /// Packets received for an interface that is no port, and routed.
@@ -270,6 +273,7 @@ impl Default for PortStats {
             held: Counter::new(),
             link_pauses: Default::default(),
             icmp_sent: Counter::new(),
+            cnps_made: Counter::new(),
             bridged_packets: Counter::new(),
             interface_packets: Counter::new(),
             control_received: Counter::new(),
@@ -298,6 +302,7 @@ impl PortStats {
             &self.pauses_at,
             &self.held,
             &self.icmp_sent,
+            &self.cnps_made,
             &self.control_received,
             &self.control_sent,
             &self.fragmented,
@@ -324,7 +329,8 @@ impl PortStats {
 
     /// Packets that the switch itself made because of this port.
     pub fn made(&self) -> u64 {
-        self.icmp_sent.get() + self.control_sent.get() + self.fragments.get()
+        let answers = self.icmp_sent.get() + self.cnps_made.get();
+        answers + self.control_sent.get() + self.fragments.get()
     }
 
     /// Packets received here that did not leave: lost, meant for the port itself, or fragmented.

@@ -4,6 +4,7 @@
 //!   Domain    the same in all switches and hosts: TPIDs, buckets, units, how load is measured
 //!   PortCsig  of one port: what becomes of tags that leave by it, its locators, its trust
 //!   Stamp     what the port writes for now, in both forms: made when its load was measured anew
+//!   Quick     stamp and rules as packets are compared with them, bits in their places
 //! ```
 
 use common::csig::{SIGNALS, Scales};
@@ -133,6 +134,52 @@ impl Stamp {
             Signal::AvailableBandwidth => Some(available[form as usize]),
             Signal::AvailableShare => Some(share[form as usize]),
             Signal::Delay => None,
+        }
+    }
+}
+
+/// What a tag of one form and one signal is compared with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// A greater value gives way to this port's.
+    pub value: u32,
+    /// That value and the locator, where they stand in the fields of the tag.
+    pub fields: u64,
+}
+
+/// What most packets with a tag need: those of a minimum, at a port that updates it. The fields of
+/// a tag, its TPID included, are one word, so that a packet costs a comparison and no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quick {
+    /// The TPIDs of both forms.
+    pub tpids: [u16; 2],
+    /// By form, then by the type of the signal. `None`: it takes more than this.
+    pub rows: [[Option<Row>; 2]; 2],
+    /// A longer frame may not keep its tag.
+    pub longest: usize,
+}
+
+impl Quick {
+    /// Of a port with these rules that writes this for now, and sends frames of so many bytes.
+    pub fn new(domain: &Domain, rules: &[Rule; SIGNALS], stamp: &Stamp, longest: usize) -> Self {
+        let row = |form: Form, signal: Signal| {
+            let rule = &rules[usize::from(signal.number())];
+            let value = stamp.value(signal, form)?;
+            let locator = u64::from(rule.locator(form) & form.locator_max());
+            let bits = u64::from(value);
+            let fields = match form {
+                Form::Compact => bits << 7 | locator,
+                Form::Expanded => bits << 8 | locator << 32,
+            };
+            // A port that replaces nothing has no value that a tag could have.
+            let is_quick = rule.mode == Mode::Update && value <= form.value_max();
+            is_quick.then_some(Row { value, fields })
+        };
+        let signals = [Signal::AvailableBandwidth, Signal::AvailableShare];
+        Self {
+            tpids: Form::ALL.map(|form| domain.tpids.of(form)),
+            rows: Form::ALL.map(|form| signals.map(|signal| row(form, signal))),
+            longest,
         }
     }
 }

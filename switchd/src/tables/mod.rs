@@ -32,6 +32,8 @@ use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS, MAX_PORTS};
 use bridge::Bridging;
 use buckets::Buckets;
 use common::units::Rate;
+use common::wire::ethernet::HEADER_LEN;
+use common::wire::vlan::TAG_LEN;
 use common::xdp::PuntReason;
 use csig::PortCsig;
 use dlb::DlbPolicy;
@@ -82,6 +84,13 @@ pub struct PortEntry {
 }
 
 impl PortEntry {
+    /// Bytes of the longest frame that keeps its tag that tells of its path. As in the kernel, a
+    /// VLAN's tag more than the MTU and the link header is no harm.
+    #[inline]
+    pub fn longest_tagged(&self) -> usize {
+        usize::from(self.mtu) + HEADER_LEN + TAG_LEN
+    }
+
     /// How tags that tell of a path are read here; `None`: they are not known.
     #[inline]
     pub fn reading(&self) -> Option<Reading> {

@@ -10,7 +10,8 @@
 //! was idle for long, and an idle port costs nothing.
 
 use crate::stats::load::{Load, available};
-use crate::tables::csig::{Domain, PortCsig, Stamp};
+use crate::tables::csig::{Domain, PortCsig, Quick, Rule, Stamp};
+use common::csig::SIGNALS;
 use common::time::Time;
 use common::units::Rate;
 use std::sync::Arc;
@@ -19,34 +20,43 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct PortSignals {
     domain: Arc<Domain>,
+    rules: [Rule; SIGNALS],
     capacity: Option<Rate>,
+    /// Bytes of the longest frame that keeps its tag.
+    longest: usize,
     load: Load,
     /// When the load was looked at last.
     looked: Time,
     stamp: Stamp,
+    quick: Quick,
 }
 
 impl PortSignals {
     /// Of a port of this capacity, which has sent nothing that is known of. Without a capacity only
-    /// delays are known.
-    pub fn new(port: &PortCsig, capacity: Option<Rate>) -> Self {
+    /// delays are known. Frames of more than `longest` bytes do not keep their tags.
+    pub fn new(port: &PortCsig, capacity: Option<Rate>, longest: usize) -> Self {
         let mut signals = Self {
             domain: port.domain.clone(),
+            rules: port.rules,
             capacity,
+            longest,
             load: Load::default(),
             looked: Time::ZERO,
             stamp: Stamp::NEUTRAL,
+            quick: Quick::new(&port.domain, &port.rules, &Stamp::NEUTRAL, longest),
         };
         signals.restamp();
         signals
     }
 
     /// Follows a change of the tables.
-    pub fn configure(&mut self, port: &PortCsig, capacity: Option<Rate>) {
+    pub fn configure(&mut self, port: &PortCsig, capacity: Option<Rate>, longest: usize) {
+        (self.rules, self.longest) = (port.rules, longest);
         if self.capacity != capacity || self.domain != port.domain {
             (self.domain, self.capacity) = (port.domain.clone(), capacity);
             self.restamp();
         }
+        self.requicken();
     }
 
     /// Whether the load was looked at in the turn of `now`: what is sent in it counts after it.
@@ -78,6 +88,17 @@ impl PortSignals {
             let (bits, share) = available(capacity, used);
             Stamp::new(&self.domain, bits, share)
         });
+        self.requicken();
+    }
+
+    fn requicken(&mut self) {
+        self.quick = Quick::new(&self.domain, &self.rules, &self.stamp, self.longest);
+    }
+
+    /// What most packets are compared with, if the load was looked at in the turn of `now`.
+    #[inline]
+    pub fn quick(&self, now: Time) -> Option<&Quick> {
+        self.is_measured(now).then_some(&self.quick)
     }
 
     /// What the port writes in tags for now.
@@ -120,7 +141,7 @@ mod tests {
     fn what_was_sent_before_the_first_look_is_not_load() {
         const LONG_AGO: u64 = 1 << 40;
         for estimator in [Estimator::Window, Estimator::Ewma, Estimator::Dre] {
-            let mut signals = PortSignals::new(&port(estimator), Some(Rate::from_gbps(100)));
+            let mut signals = PortSignals::new(&port(estimator), Some(Rate::from_gbps(100)), 1518);
             let idle = signals.stamp();
             let mut now = Time::from_nanos(5_000_000_000);
             assert_eq!(signals.measure(now, LONG_AGO), None, "{estimator:?}");

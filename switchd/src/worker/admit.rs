@@ -3,6 +3,7 @@
 
 use super::Worker;
 use super::rings::Crossing;
+use super::signals::sign_frequent;
 use crate::drop::DropReason;
 use crate::egress::remark::set_dscp;
 use crate::egress::rewrite::address;
@@ -38,7 +39,10 @@ impl<Q: QueueIo> Worker<Q> {
         };
         address(&mut packet, past.own);
         if packet.edits.has_tag() {
-            packet = self.sign_bypassing(packet, now);
+            let quick = self.ports.quick(past, now);
+            if !sign_frequent(&mut packet, quick, &self.stats) {
+                packet = self.sign_bypassing(packet, now);
+            }
         }
         self.ports.stage(packet, past);
         Ok(())
@@ -115,7 +119,10 @@ impl<Q: QueueIo> Worker<Q> {
         clippy::inline_always,
         reason = "the packet goes from registers to its slot; see `ingress::parse::parse`"
     )]
-    pub(super) fn admit(&mut self, packet: Packet) {
+    pub(super) fn admit(&mut self, mut packet: Packet) {
+        if self.compensator.is_some() && packet.ecn != 0 {
+            packet = self.compensate(packet);
+        }
         let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,

@@ -9,7 +9,7 @@ use crate::egress::retag::Retag;
 use crate::forward::bridge::{Bridged, Tagged, decide};
 use crate::id::{PortId, TraceId};
 use crate::ingress::parse::parse_bridged;
-use crate::packet::Edits;
+use crate::packet::{Edits, Parsed};
 use crate::tables::Tables;
 use crate::trace::probe::Lost;
 use common::time::Time;
@@ -43,16 +43,31 @@ impl<Q: QueueIo> Worker<Q> {
             decision = decide(&self.tables, ingress, (frame.bytes(), frame.len()));
         }
         match decision {
-            Ok(bridged) => self.send_bridged(frame, bridged, ingress, now),
+            Ok(bridged) => self.send_bridged(frame, bridged, (ingress, false), now),
             Err(reason) => self.refuse(frame, ingress, reason),
         }
     }
 
-    /// Sends a frame on its way between two stations.
+    /// Sends a frame of the switch itself to a station, as if it had arrived at `ingress`.
+    pub(super) fn send_own_bridged(&mut self, frame: Frame, ingress: PortId, now: Time) {
+        match decide(&self.tables, ingress, (frame.bytes(), frame.len())) {
+            Ok(bridged) => self.send_bridged(frame, bridged, (ingress, true), now),
+            Err(reason) => self.drop_packet(frame, ingress, reason),
+        }
+    }
+
+    /// Sends a frame on its way between two stations. `is_own`: it is the switch's, and has not
+    /// arrived anywhere.
     #[inline]
-    fn send_bridged(&mut self, mut frame: Frame, bridged: Bridged, ingress: PortId, now: Time) {
+    fn send_bridged(
+        &mut self,
+        mut frame: Frame,
+        bridged: Bridged,
+        (ingress, is_own): (PortId, bool),
+        now: Time,
+    ) {
         let reading = self.tables.reading(ingress);
-        let trace = if self.probe.is_on() {
+        let trace = if self.probe.is_on() && !is_own {
             let maps = &self.tables.traffic.classify;
             trace::bridged(
                 &mut self.probe,
@@ -81,12 +96,8 @@ impl<Q: QueueIo> Worker<Q> {
             }
         };
         parsed.pcp = bridged.pcp;
-        if let Some(observer) = &mut self.observer {
-            observer.note(frame.bytes(), &parsed, ingress, now);
-            observer.count(now);
-        }
-        if let Some(port) = self.stats.ports.get(ingress.index()) {
-            port.bridged_packets.add(1);
+        if !is_own {
+            self.observe_bridged(&frame, &parsed, ingress, now);
         }
         let origin = Origin {
             ingress,
@@ -102,5 +113,20 @@ impl<Q: QueueIo> Worker<Q> {
             edits: Edits::ADDRESSED,
         };
         self.send(frame, &parsed, output, origin);
+    }
+
+    /// Counts a frame that passes between stations.
+    #[inline]
+    fn observe_bridged(&mut self, frame: &Frame, parsed: &Parsed, ingress: PortId, now: Time) {
+        if let Some(observer) = &mut self.observer {
+            let notified = observer.note(frame.bytes(), parsed, ingress, now);
+            observer.count(now);
+            if let (Some(direction), Some(compensator)) = (notified, &mut self.compensator) {
+                compensator.passed(&direction, now);
+            }
+        }
+        if let Some(port) = self.stats.ports.get(ingress.index()) {
+            port.bridged_packets.add(1);
+        }
     }
 }

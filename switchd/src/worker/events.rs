@@ -2,6 +2,7 @@
 
 use crate::flows::Observer;
 use crate::id::PortId;
+use crate::iqcn::Compensator;
 use crate::trace::Tracer;
 use crossbeam_channel::{Receiver, Sender};
 use std::net::IpAddr;
@@ -141,4 +142,6 @@ pub enum WorkerCommand {
     Trace(Option<Box<Tracer>>),
     /// Count what passes of each flow with this observer from now on, or with none.
     Observe(Option<Box<Observer>>),
+    /// Make congestion notifications that senders miss with this from now on, or make none.
+    Compensate(Option<Box<Compensator>>),
 }

@@ -27,6 +27,7 @@
 //!   source         packets whose source is in doubt
 //!   queues         queues that come and go
 //!   signals        the tags of packets that tell of their path, and the load of ports
+//!   iqcn           congestion notifications that senders miss
 //!   trace          records of traced packets
 //!   builder        what a worker is made from
 //!   thread         the loop around it: turns, sleep
@@ -41,6 +42,7 @@ mod errors;
 pub mod events;
 mod flow_control;
 mod interface;
+mod iqcn;
 mod queues;
 mod receive;
 pub mod rings;
@@ -61,6 +63,7 @@ use crate::id::PortId;
 use crate::ingress::icmp_error::{Limiter, OwnError};
 use crate::ingress::pending::{Pending, Waiting};
 use crate::io::Devices;
+use crate::iqcn::{Compensator, NOTICES_A_TURN, Notice};
 use crate::limits::{BATCH, KICK_AGAIN, LANES, PENDING_TOTAL, PRIORITIES, RING};
 use crate::packet::{Edits, Packet};
 use crate::stats::WorkerStats;
@@ -115,6 +118,8 @@ pub struct Worker<Q> {
     probe: Probe,
     /// Flow analysis, if it is on.
     observer: Option<Box<Observer>>,
+    /// What makes congestion notifications, if that is on.
+    compensator: Option<Box<Compensator>>,
     stats: Arc<WorkerStats>,
     /// When this turn began.
     now: Time,
@@ -135,6 +140,7 @@ pub struct Scratch {
     crossings: Vec<Crossing>,
     retries: Vec<Waiting>,
     errors: Vec<OwnError>,
+    notices: Vec<Notice>,
     /// A packet that is cut into fragments, in one piece, and one of these.
     whole: Vec<u8>,
     fragment: Vec<u8>,
@@ -151,6 +157,7 @@ impl Default for Scratch {
             crossings: Vec::with_capacity(2 * RING),
             retries: Vec::with_capacity(PENDING_TOTAL),
             errors: Vec::with_capacity(LANES),
+            notices: Vec::with_capacity(NOTICES_A_TURN),
             whole: Vec::with_capacity(usize::from(JUMBO_MAX)),
             fragment: Vec::with_capacity(usize::from(JUMBO_MAX)),
         }
@@ -210,6 +217,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.probe.flush();
         self.rings.fill(now);
         work += self.drain_rings(now);
+        self.send_notices(now);
         self.watch(now);
         self.pause_peers(now);
         work += self.transmit(now);
@@ -308,6 +316,7 @@ impl<Q: QueueIo> Worker<Q> {
                 }
                 WorkerCommand::Trace(tracer) => self.probe.follow(tracer, now),
                 WorkerCommand::Observe(observer) => self.observer = observer,
+                WorkerCommand::Compensate(it) => self.compensator = it,
                 WorkerCommand::Hold { port, classes } => {
                     if let Some(place) = self.ports.place_of(port) {
                         self.hold(place, classes, now);

@@ -82,7 +82,10 @@ impl<Q: QueueIo> Worker<Q> {
             return;
         };
         for ((frame, ingress), parsed) in batch.lanes.iter().zip(&batch.parsed) {
-            observer.note(frame.bytes(), parsed, *ingress, now);
+            let notified = observer.note(frame.bytes(), parsed, *ingress, now);
+            if let (Some(direction), Some(compensator)) = (notified, &mut self.compensator) {
+                compensator.passed(&direction, now);
+            }
         }
         observer.count(now);
     }

@@ -5,10 +5,11 @@
 //! which it sends.
 
 use super::Worker;
+use crate::egress::csig::sign_quickly;
 use crate::egress::signals::{Exit, sign};
 use crate::packet::Packet;
 use crate::stats::{PortStats, WorkerStats};
-use crate::tables::csig::Stamp;
+use crate::tables::csig::{Quick, Stamp};
 use crate::tables::{PortEntry, Tables};
 use crate::traffic::ports::OwnedPort;
 use common::time::Time;
@@ -66,7 +67,7 @@ pub(super) fn exit<'a>(
         tpids: reading.tpids,
         csig: entry.csig.as_deref().zip(stamp),
         int: entry.int.map(|int| (int, hop(entry, stats, now))),
-        mtu: entry.mtu,
+        longest: entry.longest_tagged(),
     })
 }
 
@@ -88,6 +89,25 @@ pub(super) fn sign_and_count(
         };
         counters[signed as usize].add(1);
     }
+}
+
+/// Does that if it is as with most packets: a congestion signal that is compared, and no more. Then
+/// it is counted, too.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call costs as much as what it does")]
+pub(super) fn sign_frequent(
+    packet: &mut Packet,
+    quick: Option<&Quick>,
+    stats: &WorkerStats,
+) -> bool {
+    let (at, len, edits) = (packet.network, packet.frame.len(), packet.edits);
+    let bytes = packet.frame.bytes_mut();
+    let signed = quick.and_then(|quick| sign_quickly(bytes, (at, len), edits, quick));
+    if let Some(signed) = signed {
+        let stats = &stats.ports[packet.egress.index()];
+        stats.csig.signed[signed as usize].add(1);
+    }
+    signed.is_some()
 }
 
 impl<Q: QueueIo> Worker<Q> {

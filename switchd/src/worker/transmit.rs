@@ -1,7 +1,7 @@
 //! From the queues of the worker's own egress ports to their devices: \[8\], \[9\] and \[10\].
 
 use super::Worker;
-use super::signals::{exit, sign_and_count};
+use super::signals::{exit, sign_and_count, sign_frequent};
 use crate::drop::DropReason;
 use crate::egress::rewrite::rewrite;
 use crate::limits::{BATCH, CLASSES};
@@ -69,6 +69,8 @@ impl<Q: QueueIo> Worker<Q> {
             ..
         } = self;
         let exit = exit(tables, ports.at_mut(place), stats, now);
+        let signals = ports.at(place).signals.as_ref();
+        let quick = signals.and_then(|signals| signals.quick(now).copied());
         let telling = exit.as_ref().is_some_and(|exit| exit.int.is_some());
         let mut waiting = telling.then(|| ports.at(place).manager.waiting());
         let policy = &tables.traffic;
@@ -89,6 +91,7 @@ impl<Q: QueueIo> Worker<Q> {
             });
             rewrite(&mut packet, own);
             if packet.edits.has_tag()
+                && !sign_frequent(&mut packet, quick.as_ref(), stats)
                 && let Some(exit) = exit
             {
                 sign_and_count(&mut packet, exit, behind, stats, now);

@@ -1,14 +1,20 @@
-//! Flow analysis against packets that others wrote (SW-50).
+//! Flow analysis against packets that others wrote (SW-50), and the notifications that are made for
+//! the flows that it finds (SW-25).
 
 use super::program::Program;
 use crate::wire::samples;
 use common::time::{Span, Time};
+use common::wire::roce::{Headers, Opcode, icrc};
+use common::xdp::frame::{FramePool, Region};
 use std::sync::LazyLock;
-use switchd::config::Flows;
+use switchd::config::{Flows, Iqcn};
 use switchd::control::flows::Book;
+use switchd::control::iqcn::Keeper;
 use switchd::flows::{Read, observers, read};
 use switchd::id::PortId;
 use switchd::ingress::parse::parse;
+use switchd::iqcn::{Compensator, NOTICES_A_TURN};
+use switchd::packet::{Packet, Parsed};
 
 /// Slots of a worker: few, so that they are full at once.
 const SLOTS: usize = 16;
@@ -33,6 +39,8 @@ pub(super) fn packets(input: &[u8]) {
         ..Flows::default()
     };
     let mut book = Book::new(&settings, ends);
+    let (mut keeper, mut compensators) = Keeper::new(&Iqcn::default(), 2, 1);
+    let mut pool = FramePool::new(Region::heap(4, 2048, 64));
     let mut now = Time::from_nanos(1);
     let mut shown = 0;
     while !program.is_over() {
@@ -41,6 +49,7 @@ pub(super) fn packets(input: &[u8]) {
         if step & 0xc0 == 0xc0 {
             now += Span::from_millis(u64::from(step) * 20);
             book.read(now);
+            keeper.look(&book);
             observers.iter_mut().for_each(|it| it.free_slots());
             continue;
         }
@@ -56,8 +65,13 @@ pub(super) fn packets(input: &[u8]) {
             continue;
         };
         shown += u64::from(matches!(read(&frame, &parsed), Read::Packet(_)));
-        observers[worker].note(&frame, &parsed, PortId(step.into()), now);
+        let notified = observers[worker].note(&frame, &parsed, PortId(step.into()), now);
         observers[worker].count(now);
+        now += Span::from_micros(u64::from(step));
+        if let Some(direction) = notified {
+            compensators[worker].passed(&direction, now);
+        }
+        congest(&mut compensators[worker], &mut pool, (&frame, &parsed), now);
     }
     assert_eq!(book.counted(|it| it.packets.get()), shown);
     now += Span::from_secs(2);
@@ -66,9 +80,43 @@ pub(super) fn packets(input: &[u8]) {
         observers.iter_mut().for_each(|it| it.free_slots());
     }
     book.read(now);
+    keeper.look(&book);
     assert_eq!(book.flows().count(), 0, "all are over");
+    assert_eq!(keeper.used().0, 0, "nobody is notified any more");
     for table in tables {
         assert_eq!(table.counters.used.get(), 0);
         assert!(table.slots.iter().all(|slot| slot.read().is_none()));
+    }
+}
+
+/// Lets a packet find its queue congested. What is made is a whole notification to whoever sent it.
+fn congest(
+    compensator: &mut Compensator,
+    pool: &mut FramePool,
+    (frame, parsed): (&[u8], &Parsed),
+    now: Time,
+) {
+    let Some(copy) = pool.take_filled(frame) else {
+        return;
+    };
+    let mut packet = Packet::at(copy, PortId(1));
+    packet.network = parsed.network;
+    compensator.congested(&packet, MAC, now);
+    pool.give(packet.frame);
+    let mut notices = Vec::with_capacity(NOTICES_A_TURN);
+    compensator.exchange(&mut notices);
+    for notice in notices {
+        let bytes = notice.bytes();
+        let made = parse(bytes, MAC).expect("it can be routed");
+        let network = usize::from(made.network);
+        icrc::verify_sparse(&bytes[network..], 0..0).expect("a valid ICRC");
+        let roce = &bytes[usize::from(made.transport) + 8..];
+        let (headers, _) = Headers::parse(roce).expect("a notification");
+        assert_eq!(headers.bth.opcode, Opcode::Cnp);
+        let source = match frame[usize::from(parsed.network)] >> 4 {
+            4 => &frame[usize::from(parsed.network) + 12..][..4],
+            _ => &frame[usize::from(parsed.network) + 8..][..16],
+        };
+        assert_eq!(&made.dst[..source.len()], source, "it goes back");
     }
 }

@@ -4,6 +4,7 @@
 
 mod build;
 mod fields;
+mod made;
 
 pub use build::SAMPLE_COOKIE;
 
@@ -165,10 +166,19 @@ fn changes() -> Vec<Sample> {
     samples.collect()
 }
 
+/// Notifications of congestion, of hosts and of a switch.
 fn notifications() -> Vec<Sample> {
-    [false, true]
-        .map(|v6| roce("Cnp", v6, &Headers::cnp(0x4321), b""))
-        .to_vec()
+    let of_switch = |v6| {
+        let (bytes, flow, headers) = made::notification(flow(v6));
+        Sample {
+            name: format!("Cnp of a switch v{}", if v6 { 6 } else { 4 }),
+            fields: fields::roce(&flow, &headers, b"", &bytes),
+            bytes,
+        }
+    };
+    let of_host = |v6| roce("Cnp", v6, &Headers::cnp(0x4321), b"");
+    let all = [false, true].map(|v6| [of_host(v6), of_switch(v6)]);
+    all.into_iter().flatten().collect()
 }
 
 /// Connection management, over both versions of IP.

@@ -216,6 +216,15 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
     }
 
+    /// Lets the control of all switches look at what their workers saw of flows.
+    pub fn look_at_flows(&mut self) {
+        for (node, clock) in self.nodes.iter_mut().zip(&self.clocks) {
+            if let Node::Switch(switch) = node {
+                switch.look_at_flows(clock.local(self.now));
+            }
+        }
+    }
+
     /// Enters something of the outside.
     pub fn enter(&mut self, at: Time, what: u32) {
         self.schedule.enter(at, What::Outside(what));

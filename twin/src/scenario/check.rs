@@ -98,6 +98,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         switch,
         host,
         single_path: Vec::new(),
+        slow_notifiers: Vec::new(),
         verb,
         describes: raw.host.describes.unwrap_or(false),
         unordered: unordered(&raw.host).map_err(refuse)?,

@@ -78,6 +78,9 @@ pub struct Scenario {
     pub host: EngineConfig,
     /// Hosts that offer one sub-path only. Files have no such key; tests compare hosts.
     pub single_path: Vec<NodeId>,
+    /// Hosts whose notifications of congestion are so far apart at least, whatever the others'
+    /// are. Files have no such key; tests compare hosts.
+    pub slow_notifiers: Vec<(NodeId, Span)>,
     /// How applications send.
     pub verb: Verb,
     /// Applications tell hostd how long their flows are (HT-46).

@@ -9,7 +9,7 @@ use hostd::config::FormName;
 use hostd::verbs::{Congestion, CongestionScope, Granularity, Spraying};
 use serde::Deserialize;
 use switchd::config::ecmp::Dlb;
-use switchd::config::{Csig, Int, Qos};
+use switchd::config::{Csig, Int, Iqcn, Qos};
 use toml::Spanned;
 
 /// A number, and where it stands.
@@ -33,6 +33,7 @@ pub(super) struct Raw {
     pub(super) ecmp: Option<Spanned<RawEcmp>>,
     pub(super) csig: Option<Spanned<Csig>>,
     pub(super) int: Option<Spanned<Int>>,
+    pub(super) iqcn: Option<Spanned<Iqcn>>,
     #[serde(default)]
     pub(super) host: RawHost,
     #[serde(default)]

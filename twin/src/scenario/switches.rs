@@ -25,6 +25,7 @@ pub(super) fn switches(raw: &Raw, plan: &Plan, poll: Span) -> At<SwitchSettings>
         dlb: (raw.ecmp.as_ref()).map(|ecmp| Arc::new(ecmp.get_ref().dlb.clone())),
         csig: (raw.csig.as_ref()).map(|csig| Arc::new(csig.get_ref().clone())),
         int: (raw.int.as_ref()).map(|int| Arc::new(int.get_ref().clone())),
+        iqcn: (raw.iqcn.as_ref()).map(|iqcn| Arc::new(iqcn.get_ref().clone())),
         model: None,
     };
     if let (Some(_), Some(at)) = (&settings.qos, place(&raw.switch.queue)) {
@@ -54,6 +55,17 @@ pub(super) fn switches(raw: &Raw, plan: &Plan, poll: Span) -> At<SwitchSettings>
             ..some_config()
         };
         config.validate().map_err(|it| refused(int, &it))?;
+    }
+    if let Some(iqcn) = &raw.iqcn {
+        let config = SwitchSettings {
+            iqcn: settings.iqcn.clone(),
+            ..SwitchSettings::default()
+        };
+        let config = Config {
+            ports: some_config().ports,
+            ..config.config()
+        };
+        config.validate().map_err(|it| refused(iqcn, &it))?;
     }
     if let Some(qos) = &raw.qos {
         let config = Config {

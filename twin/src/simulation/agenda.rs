@@ -14,10 +14,11 @@ pub(super) enum Do {
     Sample,
     Look,
     Tune,
+    LookAtFlows,
 }
 
 impl Do {
-    const BITS: u32 = 29;
+    const BITS: u32 = 28;
 
     pub(super) fn code(self) -> u32 {
         let (kind, number) = match self {
@@ -29,8 +30,9 @@ impl Do {
             Self::Sample => (5, 0),
             Self::Look => (6, 0),
             Self::Tune => (7, 0),
+            Self::LookAtFlows => (8, 0),
         };
-        kind << Self::BITS | u32::try_from(number).expect("fewer than 2^29")
+        kind << Self::BITS | u32::try_from(number).expect("fewer than 2^28")
     }
 
     pub(super) fn decode(code: u32) -> Self {
@@ -43,7 +45,8 @@ impl Do {
             4 => Self::Again(number),
             5 => Self::Sample,
             6 => Self::Look,
-            _ => Self::Tune,
+            7 => Self::Tune,
+            _ => Self::LookAtFlows,
         }
     }
 }

@@ -332,6 +332,9 @@ impl<const BYTES: bool> Simulation<BYTES> {
         if let Some(interval) = self.scenario.switch.tuning_interval() {
             self.fabric.enter(began + interval, Do::Tune.code());
         }
+        if self.scenario.switch.look_interval().is_some() {
+            self.fabric.enter(began, Do::LookAtFlows.code());
+        }
     }
 
     fn act(&mut self, what: Do) -> Result<(), Failure> {
@@ -362,6 +365,15 @@ impl<const BYTES: bool> Simulation<BYTES> {
                     (self.scenario.switch.tuning_interval(), self.open > 0)
                 {
                     self.fabric.enter(now + interval, Do::Tune.code());
+                }
+            }
+            Do::LookAtFlows => {
+                self.fabric.look_at_flows();
+                if let (Some(interval), true) =
+                    (self.scenario.switch.look_interval(), self.open > 0)
+                {
+                    let code = Do::LookAtFlows.code();
+                    self.fabric.enter(now + interval, code);
                 }
             }
             Do::Look => {

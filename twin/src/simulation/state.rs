@@ -171,6 +171,10 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 {
                     offer.paths = 1;
                 }
+                let mut slow = scenario.slow_notifiers.iter();
+                if let Some((_, interval)) = slow.find(|(slow, _)| *slow == node) {
+                    config.cnp_interval = *interval;
+                }
                 Node::Host(Box::new(Host::new(routes, config, region.clone())))
             })
             .collect();

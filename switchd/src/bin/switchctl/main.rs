@@ -214,6 +214,8 @@ enum What {
     /// RoCEv2 flows, those that sent most first
     #[command(alias = "flow")]
     Flows(Rows),
+    /// Flows that get congestion notifications of their receiver, and how many the switch made
+    Iqcn(Rows),
     /// Marking thresholds of queues that follow the traffic: what they are, what the traffic is
     /// like, and what changed last
     Aiecn,
@@ -301,6 +303,7 @@ impl What {
             Self::Int => (Topic::Int, None, None),
             Self::Schedulers => (Topic::Schedulers, None, None),
             Self::Flows(rows) => (Topic::Flows, None, Some(rows.limit)),
+            Self::Iqcn(rows) => (Topic::Iqcn, None, Some(rows.limit)),
             Self::Aiecn => (Topic::Aiecn, None, None),
             Self::Fdb(rows) => (Topic::Fdb, None, Some(rows.limit)),
         };

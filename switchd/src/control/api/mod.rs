@@ -5,6 +5,7 @@ mod aiecn;
 mod bridge;
 mod csig;
 mod flows;
+mod iqcn;
 mod traffic;
 
 pub use crate::config::{Change, DerivedValue};
@@ -14,6 +15,7 @@ pub use bridge::{BridgeRow, StationRow};
 pub use common::schedulers::SchedulerRow;
 pub use csig::{CsigRow, IntRow};
 pub use flows::{FlowDirection, FlowRow};
+pub use iqcn::IqcnRow;
 pub use traffic::{
     Amount, BufferReport, Event, EventKind, HeadroomRow, PfcPort, PfcPriority, PfcReport,
     PortUsageRow, PriorityGroupRow, RegionRow, Severity, WatchdogRow,
@@ -190,6 +192,8 @@ pub enum Topic {
     Schedulers,
     /// RoCEv2 flows.
     Flows,
+    /// Flows that get congestion notifications.
+    Iqcn,
     /// Marking thresholds that follow the traffic.
     Aiecn,
 }
@@ -235,6 +239,7 @@ pub enum Answer {
     Int(Vec<IntRow>),
     Schedulers(Vec<SchedulerRow>),
     Flows(Vec<FlowRow>),
+    Iqcn(Vec<IqcnRow>),
     Aiecn(AiEcnReport),
     Trace(TraceReport),
     Done,

@@ -40,6 +40,7 @@ impl State {
         for (worker, observer) in observers.into_iter().enumerate() {
             self.command(worker, WorkerCommand::Observe(Some(Box::new(observer))))?;
         }
+        self.begin_to_compensate(seed)?;
         let collector = flows.collector().map_err(|error| error.to_string())?;
         self.flows = Some(Analysis {
             book: Book::new(&flows, ends),
@@ -59,6 +60,7 @@ impl State {
             if analysis.book.read(now) {
                 self.workers.iter().for_each(|worker| worker.waker.wake());
             }
+            self.tend_iqcn();
         }
         self.export_flows(now);
     }

@@ -28,7 +28,7 @@ mod pairing;
 mod record;
 mod setup;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use analysis::Analysis;
 pub use book::{Book, Direction, Flow};

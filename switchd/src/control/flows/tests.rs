@@ -77,7 +77,12 @@ impl Rig {
 }
 
 /// A connection that is set up: REQ and REP of host 1 and 2.
-fn set_up(client: IpAddr, server: IpAddr, qps: (u32, u32), id: u32) -> [Vec<u8>; 2] {
+pub(in crate::control) fn set_up(
+    client: IpAddr,
+    server: IpAddr,
+    qps: (u32, u32),
+    id: u32,
+) -> [Vec<u8>; 2] {
     let req = Req {
         local_comm_id: id,
         service_id: 0,

@@ -4,6 +4,7 @@
 mod aiecn;
 mod csig;
 mod flows;
+mod iqcn;
 mod traffic;
 
 use super::slots::Slot;
@@ -27,7 +28,7 @@ type OfElephants = (
 );
 type OfProgram = (&'static str, &'static str, fn(&SteerCounts) -> u64);
 
-const PORT_COUNTERS: [OfPort; 10] = [
+const PORT_COUNTERS: [OfPort; 11] = [
     (
         "switchd_bridged_packets_total",
         "Frames received from the port and forwarded between stations of a bridge.",
@@ -62,6 +63,11 @@ const PORT_COUNTERS: [OfPort; 10] = [
         "switchd_icmp_sent_packets_total",
         "ICMP messages sent because of packets from the port.",
         |stats| stats.icmp_sent.get(),
+    ),
+    (
+        "switchd_iqcn_made_packets_total",
+        "Congestion notifications made because of packets that found the port congested.",
+        |stats| stats.cnps_made.get(),
     ),
     (
         "switchd_icmp_suppressed_packets_total",
@@ -163,6 +169,7 @@ impl State {
                 .add(&[], known.bad());
         }
         self.scrape_flows(&mut families);
+        self.scrape_iqcn(&mut families);
         families
             .counter(
                 "switchd_admin_requests_total",

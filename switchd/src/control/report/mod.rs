@@ -4,6 +4,7 @@ mod aiecn;
 mod bridge;
 mod csig;
 mod flows;
+mod iqcn;
 mod punted;
 mod routes;
 mod traffic;

@@ -169,6 +169,15 @@ impl EgressPort {
         self.queues[usize::from(class) % CLASSES].depth()
     }
 
+    /// Whether queue `class` is congested: `is_deep` is asked with its bytes and the depth at which
+    /// it marks every packet. One that does not mark never is.
+    #[inline]
+    pub fn is_congested(&self, class: u8, is_deep: impl FnOnce(u64, u64) -> bool) -> bool {
+        let class = usize::from(class) % CLASSES;
+        let marks = self.rules[class].wred.filter(|wred| wred.profile.ecn);
+        marks.is_some_and(|it| is_deep(self.queues[class].bytes(), it.profile.curve.certain()))
+    }
+
     /// Finds out which queues may not send because of others.
     #[inline]
     fn bar(&mut self) {

@@ -5,6 +5,7 @@ use crate::drop::DropReason;
 use crate::id::{PortId, TraceId};
 use crate::limits::BATCH;
 use crate::packet::{Edits, Packet, wire_len};
+use crate::tables::csig::Quick;
 use crate::tables::policy::Policy;
 use crate::trace::probe::Probe;
 use crate::trace::{MarkedAt, Region, Step};
@@ -116,6 +117,14 @@ impl EgressPorts {
             .saturating_sub(wire_len(packet.frame.len() as u64));
         let own = port.mac;
         Some(Bypass { place, own })
+    }
+
+    /// What most tags that tell of a path are compared with there, if the port's load was looked at
+    /// in this turn.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
+    pub fn quick(&self, Bypass { place, .. }: Bypass, now: Time) -> Option<&Quick> {
+        self.ports[place].signals.as_ref()?.quick(now)
     }
 
     /// Stages a packet for the device, past the queues.

@@ -81,9 +81,10 @@ impl OwnedPort {
         self.up = entry.up && self.attached;
         self.device.configure(entry.speed, entry.burst);
         let capacity = entry.speed.or(entry.link);
+        let longest = entry.longest_tagged();
         match (&entry.csig, &mut self.signals) {
-            (Some(csig), Some(signals)) => signals.configure(csig, capacity),
-            (Some(csig), signals) => *signals = Some(PortSignals::new(csig, capacity)),
+            (Some(csig), Some(signals)) => signals.configure(csig, capacity, longest),
+            (Some(csig), signals) => *signals = Some(PortSignals::new(csig, capacity, longest)),
             (None, signals) => *signals = None,
         }
         let shaper = Shaper::new(entry.speed, entry.burst);

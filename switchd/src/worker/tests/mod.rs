@@ -5,6 +5,7 @@ mod bypass;
 mod control;
 mod csig;
 mod int;
+mod iqcn;
 mod jumbo;
 mod kernel;
 mod operation;

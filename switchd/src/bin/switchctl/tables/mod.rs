@@ -5,6 +5,7 @@ mod bridge;
 mod csig;
 mod flows;
 mod grid;
+mod iqcn;
 mod schedulers;
 mod traffic;
 
@@ -44,6 +45,7 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Int(rows) => serde_json::to_string_pretty(rows),
         Answer::Schedulers(rows) => serde_json::to_string_pretty(rows),
         Answer::Flows(rows) => serde_json::to_string_pretty(rows),
+        Answer::Iqcn(rows) => serde_json::to_string_pretty(rows),
         Answer::Aiecn(report) => serde_json::to_string_pretty(report),
         Answer::Fdb(rows) => serde_json::to_string_pretty(rows),
         Answer::Trace(traced) => serde_json::to_string_pretty(traced),
@@ -197,6 +199,7 @@ fn table(answer: &Answer, all: bool) -> String {
         Answer::Int(rows) => csig::telemetry(rows),
         Answer::Schedulers(rows) => schedulers::links(rows),
         Answer::Flows(rows) => flows::flows(rows),
+        Answer::Iqcn(rows) => iqcn::flows(rows),
         Answer::Aiecn(report) => aiecn::queues(report),
         Answer::Fdb(rows) => bridge::stations(rows),
         Answer::Status(_)

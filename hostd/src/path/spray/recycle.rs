@@ -4,6 +4,7 @@
 //! in the ring, used before or not, led somewhere not long ago.
 
 use super::super::shuffle::differs;
+use crate::bit_set::BitSet;
 use crate::verbs::PacketFate;
 use common::time::{Span, Time};
 
@@ -40,7 +41,7 @@ pub(crate) struct Recycler {
     cursor: usize,
     frozen_until: Time,
     /// By value: whether the last packet that came back of it had come through without a mark.
-    good: [bool; 256],
+    good: BitSet<4>,
     /// A packet was trimmed: so values of packets that came through did lead round full queues.
     trims: bool,
     /// So many packets take new values first.
@@ -56,7 +57,7 @@ impl Default for Recycler {
             known: 0,
             cursor: 0,
             frozen_until: Time::ZERO,
-            good: [false; 256],
+            good: BitSet::default(),
             trims: false,
             unexplored: 0,
         }
@@ -96,7 +97,7 @@ impl Recycler {
         for _ in 0..self.known {
             self.cursor = (self.cursor + 1) % self.known;
             let value = self.ring[self.place(1 + self.cursor)];
-            if self.good[usize::from(value)] && differs(value, other_than) && through(value) {
+            if self.good.get(u32::from(value)) && differs(value, other_than) && through(value) {
                 return Some(value);
             }
         }
@@ -134,10 +135,10 @@ impl Recycler {
         };
         self.trims |= fate == PacketFate::Trimmed;
         if bad {
-            self.good[usize::from(value)] = false;
+            self.good.clear(u32::from(value));
         }
         if fate == good {
-            self.good[usize::from(value)] = true;
+            self.good.set(u32::from(value));
             self.ring[self.head] = value;
             self.head = (self.head + 1) % RING;
             self.fresh = (self.fresh + 1).min(RING);

@@ -3,9 +3,11 @@
 //! the fuzz targets start from them.
 
 mod build;
+mod compute;
 mod fields;
 
 pub use build::SAMPLE_COOKIE;
+pub use compute::{compute_messages, compute_samples, sample_key};
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;

@@ -203,47 +203,56 @@ fn random_jobs_end_with_the_right_result_or_a_named_error() {
     }
 }
 
-/// SW-42: a member that dies is named to all others, at both levels, and its job's slots are free.
+/// SW-42: a member that dies is named to all others, at both levels, also if nothing gets through
+/// while that is noticed, and its job's slots are free.
 #[test]
 fn a_dead_member_is_named_to_all() {
-    let plan = Plan {
-        leaves: vec![2, 3],
-        trees: 2,
-        slots: 4,
-        deterministic: false,
-        works: vec![Work::Allreduce(Operation::Sum, Element::I32); 2_000],
-        bytes: 64,
-    };
-    let mut world = World::new(5);
-    plan.build(&mut world, 7, &mut Random(3));
-    world.pass(Span::from_millis(20));
-    world.members[1].is_dead = true;
-    assert!(
-        world.finish(Span::from_secs(3)),
-        "within the lease and a second"
-    );
-    for (number, member) in world.members.iter().enumerate().filter(|it| it.0 != 1) {
-        match member.end {
-            Some(End::Failed(verdict)) => {
-                assert_eq!(
-                    (verdict.reason, verdict.world),
-                    (Reason::MemberLost, Some(1))
-                );
-            }
-            other => panic!("member {number}: {other:?}"),
+    for is_cut_off in [false, true] {
+        let plan = Plan {
+            leaves: vec![2, 3],
+            trees: 2,
+            slots: 4,
+            deterministic: false,
+            works: vec![Work::Allreduce(Operation::Sum, Element::I32); 2_000],
+            bytes: 64,
+        };
+        let mut world = World::new(5);
+        plan.build(&mut world, 7, &mut Random(3));
+        world.pass(Span::from_millis(20));
+        world.members[1].is_dead = true;
+        world.pass(Span::from_millis(1_900));
+        if is_cut_off {
+            world.loss = 100;
+            world.pass(Span::from_millis(250));
+            world.loss = 0;
         }
+        assert!(
+            world.finish(Span::from_millis(1_000)),
+            "within the lease and a second"
+        );
+        for (number, member) in world.members.iter().enumerate().filter(|it| it.0 != 1) {
+            match member.end {
+                Some(End::Failed(verdict)) => {
+                    assert_eq!(
+                        (verdict.reason, verdict.world),
+                        (Reason::MemberLost, Some(1))
+                    );
+                }
+                other => panic!("member {number}: {other:?}"),
+            }
+        }
+        assert!(world.switches.iter().all(world::Switch::is_empty));
+        assert_nothing_left(&mut world);
     }
-    assert!(world.switches.iter().all(world::Switch::is_empty));
-    assert_nothing_left(&mut world);
 }
 
 /// SW-42: marks on the way up, at any level, come down in the result.
 #[test]
 fn marks_come_down_with_the_result() {
-    for marked in [0, 100] {
+    for (marked, leaves, trees) in [(0, vec![2, 2], 1), (100, vec![2, 2], 1), (100, vec![2], 0)] {
         let plan = Plan {
-            leaves: vec![2, 2],
-            trees: 1,
+            leaves,
+            trees,
             slots: 4,
             deterministic: false,
             works: vec![Work::Barrier],

@@ -1,7 +1,7 @@
 //! What is configured of in-network compute, for one worker.
 
 use common::time::Span;
-use common::wire::compute::{Element, Join, Operation, PAYLOAD_MAX, PORT};
+use common::wire::compute::{Join, Operation, PAYLOAD_MAX, PORT};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 
@@ -57,19 +57,11 @@ impl Default for Settings {
     }
 }
 
-/// Operations and types that are done: all.
+/// Operations that are done: all that there are. So are all types, which fill their byte.
 const OPERATIONS: u8 = {
     let (mut all, mut at) = (0, 0);
     while at < Operation::ALL.len() {
         all |= Operation::ALL[at].bit();
-        at += 1;
-    }
-    all
-};
-const ELEMENTS: u8 = {
-    let (mut all, mut at) = (0, 0);
-    while at < Element::ALL.len() {
-        all |= Element::ALL[at].bit();
         at += 1;
     }
     all
@@ -83,8 +75,6 @@ impl Settings {
 
     /// Whether there are such operations, types and lengths here.
     pub(super) fn is_capable(&self, join: &Join) -> bool {
-        join.operations & !OPERATIONS == 0
-            && join.elements & !ELEMENTS == 0
-            && join.payload <= self.payload
+        join.operations & !OPERATIONS == 0 && join.payload <= self.payload
     }
 }

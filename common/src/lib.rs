@@ -6,6 +6,7 @@
 //!   units         quantities that carry their unit
 //!   drop          the table of reasons why packets are lost
 //!   wire          bytes <-> headers, one file a protocol; no state, no I/O
+//!   reduce        arithmetic on vectors of elements, for switches and hosts
 //!   sync          lock-free cores: rings between threads, published snapshots, counters
 //!   sys           other services of Linux: waiting, the clock, shared memory, limits
 //!   flow_control  pauses that the peer of a port asks for
@@ -35,6 +36,7 @@ pub mod histogram;
 pub mod log;
 pub mod metrics;
 pub mod netlink;
+pub mod reduce;
 pub mod schedulers;
 pub mod sync;
 pub mod sys;

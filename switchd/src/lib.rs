@@ -44,12 +44,10 @@
 //!   ingress   [2] parse  [3] classify, after [4]; packets that wait for a neighbour; ICMP errors
 //!   forward   [4] routes, next hops, load balancing
 //!   iqcn      congestion notifications that senders of RoCEv2 miss, made before [6]
+//!   compute   [5] jobs whose vectors the switch reduces
 //!   traffic   [6] buffer  [7] queues, WRED, trimming, elephants  [8] scheduler, shapers, PFC
 //!   egress    [9] rewrite
 //! ```
-//!
-//! Between \[4\] and \[6\] there will be \[5\] compute: reductions in the network. It does not
-//! exist yet.
 //!
 //! Composers:
 //!
@@ -66,6 +64,7 @@
 //! metadata, a **batch** is the packets of one turn.
 
 pub mod bit_set;
+pub mod compute;
 pub mod config;
 pub mod control;
 pub mod drop;

@@ -13,6 +13,7 @@
 //! to be bound to (`xsk-anchor0`, which stays). Addresses, routes, sysctls, link states and
 //! offloads stay as they are.
 
+use crate::compute::Backlog;
 use crate::config::{Compiled, Config, Fitted, PortFacts, PortSettings, Source};
 use crate::control::active_config::ActiveConfig;
 use crate::control::admin;
@@ -43,6 +44,7 @@ use common::schedulers::SharedSchedulers;
 use common::sync::counter::Counter;
 use common::sys::{Waker, monotonic};
 use common::time::Span;
+use common::wire::compute::RANKS;
 use common::wire::schedule::Role;
 use common::xdp::limits::{PACKET_MAX, PIECES_MAX};
 use common::xdp::netdev::Device;
@@ -111,9 +113,8 @@ fn forward(
     let active = ActiveConfig::new(source, loaded.clone(), facts, &compiled)
         .with_spare(spare)
         .with_longest_ring(longest_ring);
-    for warning in &active.warnings {
-        tracing::warn!("{warning}");
-    }
+    let warnings = active.warnings.iter();
+    warnings.for_each(|warning| tracing::warn!("{warning}"));
     let mut routing = follow_kernel(config, devices, spare, &compiled)?;
     let steer = routing
         .synchronise(monotonic() + FIRST_SYNC)
@@ -137,7 +138,7 @@ fn forward(
         .map_err(SwitchError::system("thread"))?;
     let porter = Porter::new(opener, detached);
     lock(&state).begin_to_follow_ports(slots, porter, monotonic());
-    observe(config, &mut lock(&state))?;
+    begin_functions(config, &mut lock(&state))?;
     let control = Control {
         state: state.clone(),
         events: events.clone(),
@@ -160,16 +161,20 @@ fn forward(
     result.map_err(SwitchError::Netlink)
 }
 
-/// Begins what looks at traffic beside the packet path: neighbours' schedulers, flow analysis.
-fn observe(config: &Config, state: &mut State) -> Result<(), SwitchError> {
+/// Has the workers do what is on beside forwarding.
+fn begin_functions(config: &Config, state: &mut State) -> Result<(), SwitchError> {
     if config.scheduling.announce {
         let spread = config.ecmp.dlb.finest();
         state.schedulers = Some(SharedSchedulers::new(Role::Switch, spread));
     }
+    let fail = |what: &'static str| {
+        move |error: String| SwitchError::system(what)(io::Error::other(error))
+    };
     // Who could guess it could send flows that all fall into one place of a table.
     let seed = RandomState::new().hash_one(());
     let followed = state.begin_to_follow_flows(seed);
-    followed.map_err(|error| SwitchError::system("flow analysis")(io::Error::other(error)))
+    followed.map_err(fail("flow analysis"))?;
+    state.begin_to_compute().map_err(fail("in-network compute"))
 }
 
 /// Ports that may come while the switch runs: each has a receive queue at least.
@@ -217,7 +222,13 @@ fn packet_memory(
     // address, the rings from the others with what is on its way there, and the batches in its
     // hands.
     let crossing = (limit(RING) + limit(OUTBOUND)) * (workers - 1);
-    let engine = limit(PENDING_TOTAL) + crossing + 4 * limit(BATCH);
+    // With in-network compute those that wait for the share of their job, and results for all
+    // members of one.
+    let compute = match config.compute.enabled {
+        true => limit(Backlog::<()>::MOST + 2 * RANKS),
+        false => 0,
+    };
+    let engine = limit(PENDING_TOTAL) + crossing + 4 * limit(BATCH) + compute;
     // Each may be a jumbo frame, where links carry them. In the buffer such a frame has more cells
     // than chunks.
     let is_jumbo = |device: &Device| device.mtu > u32::from(PACKET_MAX);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use common::wire::csig::{Form, Tag, Tpids};
 use common::wire::int::{self, Hop, Scaled};
-use fabric_tests::wire::{ROCE_V4_AT, SAMPLE_COOKIE, Sample, samples, write_pcap};
+use fabric_tests::wire::{ROCE_V4_AT, SAMPLE_COOKIE, Sample, compute_samples, samples, write_pcap};
 
 /// Dissection of one frame: what it complains about, and the fields that were asked for.
 struct Dissected {
@@ -361,6 +361,81 @@ fn the_script_for_wireshark_shows_telemetry() {
         assert!(messages.contains(complaint), "{messages}");
     }
     assert!(found[..2].iter().all(|it| !it.malformed));
+}
+
+/// SW-40: Wireshark with `etc/wireshark/compute.lua` shows messages of every kind field by field,
+/// and finds fault with what is none.
+#[test]
+fn the_script_for_wireshark_shows_compute() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/compute.lua");
+    let names = [
+        "inc.kind",
+        "inc.collective",
+        "inc.operation",
+        "inc.element",
+        "inc.slot",
+        "inc.slot_version",
+        "inc.sequence",
+        "inc.contributions",
+        "inc.length",
+        "inc.job",
+        "inc.epoch",
+        "inc.rank",
+        "inc.reason",
+        "inc.world",
+        "inc.generation",
+        "inc.slots",
+        "inc.above.trees",
+        "inc.lease",
+    ];
+    let all = compute_samples();
+    let found = dissect(&all, &names, Some(script));
+    assert_eq!(found.len(), all.len());
+    let values = |name: &str| -> Vec<String> {
+        let at = all.iter().position(|it| it.name == name);
+        let found = &found[at.expect("a sample")];
+        assert!(!found.malformed, "{name}: {}", found.messages);
+        found.values.iter().map(|value| normal(value)).collect()
+    };
+    let of = ["16909060", "1286", "2"];
+    for version in ["v4", "v6"] {
+        let chunk = |name: &str| values(&format!("{name} {version}"));
+        let sum = ["1", "0", "1", "7", "6", "1", "70", "4", "4"];
+        assert_eq!(chunk("contribution")[..9], sum);
+        let max = ["2", "1", "4", "2", "6", "1", "70", "4", "16"];
+        assert_eq!(chunk("result")[..9], max);
+        let broadcast = ["1", "2", "", "", "6", "1", "70", "4", "5"];
+        assert_eq!(chunk("broadcast")[..9], broadcast);
+        assert_eq!(chunk("barrier")[..3], ["2", "3", ""]);
+        for (name, kind) in [("error", "3"), ("refuse", "6"), ("leave", "9")] {
+            let values = chunk(name);
+            assert_eq!(values[0], kind);
+            assert_eq!(values[9..12], of);
+            assert_eq!(values[12..], ["1", "9", "3", "", "", ""], "{name}");
+        }
+        assert_eq!(chunk("join")[13..], ["9", "3", "128", "4", ""]);
+        assert_eq!(chunk("admit")[14..], ["3", "64", "", "2000"]);
+        for (name, kind) in [("keepalive", "7"), ("alive", "8"), ("left", "10")] {
+            assert_eq!(chunk(name)[0], kind);
+        }
+    }
+    let payload = 14 + 20 + 8;
+    let faults = [
+        (0, 0x21, "version"),
+        (0, 0x1b, "kind"),
+        (33, 5, "length"),
+        (2, 5, "No such"),
+    ];
+    for (at, value, complaint) in faults {
+        let mut wrong = all[0].clone();
+        wrong.bytes[payload + at] = value;
+        let found = dissect(&[wrong], &names, Some(script));
+        assert!(
+            found[0].messages.contains(complaint),
+            "{}",
+            found[0].messages
+        );
+    }
 }
 
 fn form_value(form: Form) -> u32 {

@@ -7,7 +7,8 @@ use super::flow::FlowId;
 use super::memory::{Expected, Ledger, Memory};
 use crossbeam_channel::{Receiver, Sender};
 use hostd::edge::command::{
-    Answer, Command, ControlHandle, NewQueuePair, Notice, PathsCommand, SessionCommand, SessionId,
+    self, Answer, Command, ControlHandle, NewQueuePair, Notice, PathsCommand, SessionCommand,
+    SessionId,
 };
 use hostd::edge::completion::Wake;
 use hostd::verbs::{EngineError, MultipathChange, PortId, Route, Service, Traffic};
@@ -384,6 +385,10 @@ impl<const BYTES: bool> App<BYTES> {
                 return true;
             }
             Notice::Event(_, event) => event,
+            Notice::Reset(answer) => {
+                command::confirm(answer);
+                return false;
+            }
         };
         match event {
             Event::ConnectRequest {

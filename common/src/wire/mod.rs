@@ -3,7 +3,8 @@
 //! ```text
 //!   ethernet ── vlan ── csig,─┬─ ip ─┬─ udp ── roce (bth, reth, aeth, deth, atomic, immdt, mpeh,
 //!                      int    │      │           │     sack, icrc)
-//!                             │      │           └── cm
+//!                             │      │           ├── cm
+//!                             │      │           └── compute
 //!                             │      └─ icmp
 //!                             ├─ arp
 //!                             ├─ schedule
@@ -22,6 +23,7 @@
 pub mod arp;
 pub mod checksum;
 pub mod cm;
+pub mod compute;
 pub mod csig;
 pub mod ethernet;
 pub mod icmp;

@@ -23,6 +23,7 @@
 //!   ecmp       [ecmp] as it is written, checked, and as the workers need it
 //!   csig       [csig] in the same way
 //!   int        [int] in the same way
+//!   compute    [compute] as it is written, checked, and as the workers need it
 //!   flows      [flows] as it is written and checked
 //!   iqcn       [iqcn] in the same way
 //!   schema     the other sections, and all of them together
@@ -35,6 +36,7 @@
 //! ```
 
 pub mod aiecn;
+pub mod compute;
 pub mod csig;
 mod derived;
 pub mod ecmp;
@@ -53,6 +55,7 @@ mod schema;
 mod speed;
 mod validate;
 
+pub use compute::Compute;
 pub use csig::Csig;
 pub use derived::{DerivedValue, comments};
 pub use ecmp::Ecmp;

@@ -1,5 +1,6 @@
 //! The configuration as it is written: its sections, their keys and defaults.
 
+use super::compute::Compute;
 use super::csig::Csig;
 use super::ecmp::Ecmp;
 use super::flows::Flows;
@@ -42,6 +43,8 @@ pub struct Config {
     pub flows: Flows,
     /// Congestion notifications that senders miss.
     pub iqcn: Iqcn,
+    /// In-network compute.
+    pub compute: Compute,
     /// Packet memory.
     pub memory: Memory,
     /// Following the kernel.

@@ -91,6 +91,7 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
             probe: Probe::default(),
             observer: None,
             compensator: None,
+            compute: None,
             stats: self.stats,
             now: Time::ZERO,
             due: Time::NEVER,

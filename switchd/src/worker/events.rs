@@ -1,5 +1,6 @@
 //! What a worker and control tell each other, beyond tables and counters.
 
+use crate::compute::Engine;
 use crate::flows::Observer;
 use crate::id::PortId;
 use crate::iqcn::Compensator;
@@ -144,4 +145,8 @@ pub enum WorkerCommand {
     Observe(Option<Box<Observer>>),
     /// Make congestion notifications that senders miss with this from now on, or make none.
     Compensate(Option<Box<Compensator>>),
+    /// Reduce for jobs from now on.
+    Compute(Box<Engine>),
+    /// End this job, if the worker has it.
+    DeleteJob(u32),
 }

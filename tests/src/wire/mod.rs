@@ -3,10 +3,12 @@
 //! the fuzz targets start from them.
 
 mod build;
+mod compute;
 mod fields;
 mod made;
 
 pub use build::SAMPLE_COOKIE;
+pub use compute::{compute_messages, compute_samples, sample_key};
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;

@@ -43,7 +43,9 @@ const SWITCHD: &[Floor] = &[
     together(&[
         "id", "packet", "drop", "outcome", "limits", "bit_set", "tables", "stats", "trace", "flows",
     ]),
-    apart(&["io", "ingress", "forward", "traffic", "egress", "iqcn"]),
+    apart(&[
+        "io", "ingress", "forward", "compute", "traffic", "egress", "iqcn",
+    ]),
     apart(&["worker", "insight"]),
     together(&["preflight", "config", "control", "switch"]).around(),
 ];

@@ -3,6 +3,7 @@
 
 mod aiecn;
 mod bridge;
+mod compute;
 mod csig;
 mod flows;
 mod iqcn;
@@ -13,6 +14,7 @@ pub use crate::trace::{Shown, Totals};
 pub use aiecn::{AiEcnChange, AiEcnFeatures, AiEcnReport, AiEcnRow, Marks};
 pub use bridge::{BridgeRow, StationRow};
 pub use common::schedulers::SchedulerRow;
+pub use compute::JobRow;
 pub use csig::{CsigRow, IntRow};
 pub use flows::{FlowDirection, FlowRow};
 pub use iqcn::IqcnRow;
@@ -50,6 +52,11 @@ pub enum Request {
     Reload,
     /// Follow packets through the switch.
     Trace(TraceRequest),
+    /// End a job of in-network compute.
+    DeleteJob {
+        /// Its number.
+        job: u32,
+    },
 }
 
 /// Which packets are followed, and for how long.
@@ -196,6 +203,8 @@ pub enum Topic {
     Iqcn,
     /// Marking thresholds that follow the traffic.
     Aiecn,
+    /// Jobs of in-network compute.
+    Jobs,
 }
 
 /// The answer.
@@ -241,6 +250,7 @@ pub enum Answer {
     Flows(Vec<FlowRow>),
     Iqcn(Vec<IqcnRow>),
     Aiecn(AiEcnReport),
+    Jobs(Vec<JobRow>),
     Trace(TraceReport),
     Done,
 }

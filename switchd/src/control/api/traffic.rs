@@ -307,6 +307,8 @@ pub enum EventKind {
     Thresholds,
     /// Congestion notifications of a flow are missing, and are made; or not any more.
     Iqcn,
+    /// A job of in-network compute was ended.
+    Compute,
 }
 
 impl EventKind {
@@ -330,7 +332,8 @@ impl EventKind {
             | Self::LinkUp
             | Self::FdbRoom
             | Self::Thresholds
-            | Self::Iqcn => Severity::Info,
+            | Self::Iqcn
+            | Self::Compute => Severity::Info,
         }
     }
 
@@ -360,6 +363,7 @@ impl EventKind {
             Self::FdbRoom => "fdb_room",
             Self::Thresholds => "thresholds",
             Self::Iqcn => "iqcn",
+            Self::Compute => "compute",
         }
     }
 }

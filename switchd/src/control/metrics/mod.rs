@@ -2,6 +2,7 @@
 //! workers.
 
 mod aiecn;
+mod compute;
 mod csig;
 mod flows;
 mod iqcn;
@@ -170,6 +171,7 @@ impl State {
         }
         self.scrape_flows(&mut families);
         self.scrape_iqcn(&mut families);
+        self.scrape_compute(&mut families);
         families
             .counter(
                 "switchd_admin_requests_total",

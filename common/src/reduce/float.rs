@@ -1,0 +1,105 @@
+//! Floats.
+
+use super::integer::lanes;
+use crate::wire::compute::Operation;
+use half::slice::HalfFloatSliceExt;
+
+/// The minimum and the maximum of a type of float, without branches. Of equal numbers only the
+/// signs of zeros can differ: all bits of both are those of −0, the bits in common those of +0.
+macro_rules! extremes {
+    ($min:ident, $max:ident, $element:ident) => {
+        #[inline]
+        fn $min(a: $element, b: $element) -> $element {
+            let equal = $element::from_bits(a.to_bits() | b.to_bits());
+            let unequal = if a < b { a } else { b };
+            let least = if a == b { equal } else { unequal };
+            if a.is_nan() | b.is_nan() {
+                $element::NAN
+            } else {
+                least
+            }
+        }
+
+        #[inline]
+        fn $max(a: $element, b: $element) -> $element {
+            let equal = $element::from_bits(a.to_bits() & b.to_bits());
+            let unequal = if a > b { a } else { b };
+            let largest = if a == b { equal } else { unequal };
+            if a.is_nan() | b.is_nan() {
+                $element::NAN
+            } else {
+                largest
+            }
+        }
+    };
+}
+
+extremes!(min_f32, max_f32, f32);
+extremes!(min_f64, max_f64, f64);
+
+/// Reduces vectors of a type of float. There are no operations on bits, which the caller knows.
+macro_rules! float {
+    ($element:ident, $min:ident, $max:ident) => {
+        pub(super) fn $element(operation: Operation, into: &mut [u8], from: &[u8]) {
+            type E = $element;
+            match operation {
+                Operation::Sum => lanes!(E, into, from, |a: E, b: E| a + b),
+                Operation::Product => lanes!(E, into, from, |a: E, b: E| a * b),
+                Operation::Min => lanes!(E, into, from, $min),
+                Operation::Max => lanes!(E, into, from, $max),
+                Operation::And | Operation::Or | Operation::Xor => (),
+            }
+        }
+    };
+}
+
+float!(f32, min_f32, max_f32);
+float!(f64, min_f64, max_f64);
+
+/// Elements that are widened at a time.
+const BLOCK: usize = 64;
+
+/// Reduces vectors of a type of half the width of binary32.
+macro_rules! narrow {
+    ($element:ident) => {
+        pub(super) fn $element(operation: Operation, into: &mut [u8], from: &[u8]) {
+            match operation {
+                Operation::Sum => blocks(into, from, |a, b| a + b),
+                Operation::Product => blocks(into, from, |a, b| a * b),
+                Operation::Min => blocks(into, from, min_f32),
+                Operation::Max => blocks(into, from, max_f32),
+                Operation::And | Operation::Or | Operation::Xor => (),
+            }
+
+            fn blocks(into: &mut [u8], from: &[u8], step: impl Fn(f32, f32) -> f32) {
+                const LEN: usize = 2 * BLOCK;
+                for (into, from) in into.chunks_mut(LEN).zip(from.chunks(LEN)) {
+                    let (mut a, b) = (widened(into), widened(from));
+                    for (a, b) in a.iter_mut().zip(&b) {
+                        *a = step(*a, *b);
+                    }
+                    let mut narrow = [half::$element::ZERO; BLOCK];
+                    narrow.convert_from_f32_slice(&a);
+                    let (into, _) = into.as_chunks_mut();
+                    for (into, narrow) in into.iter_mut().zip(narrow) {
+                        *into = narrow.to_le_bytes();
+                    }
+                }
+            }
+
+            fn widened(bytes: &[u8]) -> [f32; BLOCK] {
+                let mut narrow = [half::$element::ZERO; BLOCK];
+                let (elements, _) = bytes.as_chunks();
+                for (narrow, bytes) in narrow.iter_mut().zip(elements) {
+                    *narrow = half::$element::from_le_bytes(*bytes);
+                }
+                let mut wide = [0.0; BLOCK];
+                narrow.convert_to_f32_slice(&mut wide);
+                wide
+            }
+        }
+    };
+}
+
+narrow!(f16);
+narrow!(bf16);

@@ -1,0 +1,47 @@
+//! Who wrote a message: a tag that only those who have the key of the job can make.
+//!
+//! The tag is the first eight bytes of BLAKE3 with a key, over header and payload with checksum and
+//! tag taken as zero. The key of a job is derived from the secret of the fabric and the number of
+//! the job, so that a switch which was just started has the keys of all jobs.
+
+use super::layout::{HEADER_LEN, covered, field};
+use crate::wire::array;
+
+const CONTEXT: &str = "switchd in-network compute, key of a job, version 1";
+
+/// The key of a job.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; 32]);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(hidden)")
+    }
+}
+
+impl Key {
+    /// The key of `job` in a fabric with this secret.
+    pub fn of_job(secret: &[u8; 32], job: u32) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+        hasher.update(secret);
+        hasher.update(&job.to_be_bytes());
+        Self(*hasher.finalize().as_bytes())
+    }
+
+    /// The tag of a message, which must have a header.
+    pub(super) fn tag(&self, message: &[u8]) -> [u8; 8] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(&covered(message));
+        hasher.update(&message[HEADER_LEN..]);
+        array(hasher.finalize().as_bytes(), 0)
+    }
+
+    /// Whether the tag of a message, which was read before, was made with this key. It takes as
+    /// long whatever the tag is.
+    pub fn sealed(&self, message: &[u8]) -> bool {
+        message.len() >= HEADER_LEN && {
+            let found: [u8; 8] = array(message, field::TAG);
+            u64::from_ne_bytes(self.tag(message)) ^ u64::from_ne_bytes(found) == 0
+        }
+    }
+}

@@ -97,7 +97,8 @@ struct port {
     __be16 csig_compact; // TPIDs of CSIG tags, or 0
     __be16 csig_expanded;
     __be16 int_tag; // TPID of INT tags, or 0
-    __u8 rest[6];
+    __be16 compute; // UDP port of in-network compute, or 0
+    __u8 rest[4];
 };
 
 // A limit of punted packets: a token bucket, kept as the time at which it is full.
@@ -374,6 +375,11 @@ static __always_inline int is_local6(const struct address6 *address) {
     return bpf_map_lookup_elem(&steer_local6, &key) != 0;
 }
 
+// Whether datagrams to a UDP port are the daemon's on a host port.
+static __always_inline int is_hosts(const struct port *port, __be16 number) {
+    return number == bpf_htons(PORT_ROCE) || (port->compute && number == port->compute);
+}
+
 // Of fe80::/10.
 static __always_inline int is_link_local(const struct address6 *address) {
     return address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80;
@@ -452,7 +458,7 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
     // RoCEv2 has no IP options (annex A17), and a pointer that moves by a value from the packet
     // would make CAP_PERFMON necessary to load this.
     at += sizeof *ip;
-    if (ip->version_length != 0x45 || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE))
+    if (ip->version_length != 0x45 || at + 4 > end || !is_hosts(port, ((__be16 *)at)[1]))
         return to_kernel();
     return to_socket(context, port);
 }
@@ -490,7 +496,7 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
         return by_verdict(context, port, verdict, ip->next == PROTOCOL_HOP_BY_HOP, FORWARDS6);
     }
     at += sizeof *ip;
-    if (ip->next != PROTOCOL_UDP || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE)
+    if (ip->next != PROTOCOL_UDP || at + 4 > end || !is_hosts(port, ((__be16 *)at)[1])
         || !is_local6(&ip->destination))
         return to_kernel();
     return to_socket(context, port);

@@ -153,6 +153,9 @@ pub struct SteerSettings {
     pub validates: bool,
     /// The number of the port if it belongs to a bridge.
     pub bridged: Option<u16>,
+    /// The UDP port of in-network compute: what is sent to it at an address of the switch is the
+    /// daemon's.
+    pub compute: Option<u16>,
     /// By what tags of CSIG and INT are known, if they are.
     pub signals: Option<Tpids>,
 }
@@ -296,6 +299,15 @@ impl Steering {
         self.change(|(settings, _)| settings.mac = mac)
     }
 
+    /// Tells the program the UDP port of in-network compute, if the daemon takes part in it: on a
+    /// host port what is sent to it at an own address is the daemon's, as RoCEv2 is.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_compute(&self, port: Option<u16>) -> io::Result<()> {
+        self.change(|(settings, _)| settings.compute = port)
+    }
+
     /// Tells the program by what tags of CSIG and INT are known, if they are.
     ///
     /// # Errors
@@ -383,6 +395,7 @@ impl Steering {
         for (place, tpid) in [(28, tpids.compact), (30, tpids.expanded), (32, tpids.int)] {
             value[place..place + 2].copy_from_slice(&tpid.to_be_bytes());
         }
+        value[34..36].copy_from_slice(&settings.compute.unwrap_or(0).to_be_bytes());
         value
     }
 

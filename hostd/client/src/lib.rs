@@ -6,6 +6,7 @@
 //!     ├─ CompletionQueue  ring of completions  ◄──────────┤ hostd
 //!     ├─ QueuePair        rings of work requests  ───────►│
 //!     ├─ SharedQueue      ring of receives  ─────────────►│
+//!     ├─ compute::Member  ring of collectives  ──────────►│
 //!     └─ Listener         connection requests             ┘
 //!
 //!   abi      the interface of both sides: messages, descriptors, rings, doorbells
@@ -16,6 +17,7 @@
 //!   context region completion queue_pair shared_queue listener   the objects of the library
 //!   lists   requests of several pieces, and with inline data
 //!   window   keys of regions that can be taken back
+//!   compute  collectives that switches compute
 //!   port     the daemon's port: state, GIDs, partition keys, events
 //! ```
 //!
@@ -37,6 +39,7 @@ pub mod abi;
 mod asynchronous;
 mod channel;
 mod completion;
+pub mod compute;
 mod context;
 mod error;
 mod listener;

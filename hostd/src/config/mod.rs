@@ -20,12 +20,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 mod application;
+mod collective;
 mod csig;
 mod int;
 mod partitions;
 mod transport;
 
 pub use application::{Application, Quota, UserQuota};
+pub use collective::Collective;
 pub use csig::{Csig, FormName};
 pub use int::Int;
 pub use transport::Transport;
@@ -54,6 +56,8 @@ pub struct Config {
     pub int: Int,
     /// What interfaces and their peers tell each other about how packets are spread.
     pub scheduling: Scheduling,
+    /// Collectives that switches compute.
+    pub collective: Collective,
     /// Memory for packets.
     pub frames: Frames,
     /// The network interfaces.
@@ -277,6 +281,7 @@ impl Settings for Config {
         refusals.keep(self.multipath.validate());
         refusals.keep(self.transport.validate());
         refusals.keep(self.flow_control.rules());
+        refusals.keep(self.collective.validate());
         refusals.keep(self.csig.validate());
         let others = [
             ("csig.compact_tpid", self.csig.compact_tpid),
@@ -408,6 +413,7 @@ impl Config {
             poseidon: [transport.poseidon_least_us, transport.poseidon_range_us]
                 .map(Span::from_micros),
             spraying: multipath.spraying,
+            collective: self.collective.engine(),
             trimmed: transport
                 .trimmed_dscps
                 .iter()

@@ -24,11 +24,12 @@
 //!   establish    REQ and REP, and queue pairs readied        mads         connection messages
 //!   shared       shared receive queues                       modify       attributes
 //!   windows      memory windows                        turns        who waits for which ports
-//!   ways         routes, and links that come and go
+//!   ways         routes, and links that come and go          collective   memberships of jobs
 //! ```
 
 mod addresses;
 mod by_hand;
+mod collective;
 mod completions;
 mod dispatch;
 mod establish;
@@ -78,6 +79,8 @@ pub struct Engine<M> {
     /// Shared queues where a receive may find room that was refused before.
     relieved_shared: Vec<u32>,
     connections: ConnectionTable,
+    /// Memberships of jobs that switches compute for.
+    members: collective::Members,
     ports: Ports,
     timers: Timers,
     /// Queue pairs with something to acknowledge.
@@ -119,6 +122,7 @@ impl<M: RegionMemory> Engine<M> {
             shared: Slab::new(limits::SHARED_QUEUES, 32),
             relieved_shared: Vec::new(),
             connections: ConnectionTable::new(),
+            members: collective::Members::new(),
             ports: Ports::new(&config),
             timers: Timers::default(),
             to_acknowledge: Turns::new(),

@@ -4,12 +4,14 @@
 mod addresses;
 mod asynchronous;
 mod backlog;
+mod collective;
 mod copy;
 mod crowd;
 mod doors;
 mod ends;
 mod examples;
 mod hostile;
+mod leaf;
 mod lists;
 mod loopback;
 mod memory;

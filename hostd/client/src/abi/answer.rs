@@ -70,6 +70,15 @@ pub enum Reply {
         /// Entries after rounding.
         entries: u32,
     },
+    /// To `JoinJob`. Descriptor: its ring.
+    Member {
+        /// Handle of the membership.
+        handle: u32,
+        /// Its bit in the doorbell page.
+        slot: u32,
+        /// Entries after rounding.
+        entries: u32,
+    },
     /// To `QueryQueuePair`.
     QueuePairState {
         /// Its state.
@@ -212,6 +221,7 @@ const REPLY_GID: u16 = 131;
 const REPLY_PARTITION: u16 = 132;
 const REPLY_PATHS_ASKED: u16 = 133;
 const REPLY_PATHS_OUTCOME: u16 = 134;
+const REPLY_MEMBER: u16 = 135;
 
 const EVENT_CONNECT_REQUEST: u16 = 201;
 const EVENT_ESTABLISHED: u16 = 202;
@@ -272,6 +282,14 @@ impl Reply {
                 slot,
                 entries,
             } => header(REPLY_SHARED, tag)
+                .u32(*handle)
+                .u32(*slot)
+                .u32(*entries),
+            Self::Member {
+                handle,
+                slot,
+                entries,
+            } => header(REPLY_MEMBER, tag)
                 .u32(*handle)
                 .u32(*slot)
                 .u32(*entries),
@@ -420,6 +438,11 @@ fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
             receive_entries: r.u32()?,
         },
         REPLY_SHARED => Reply::SharedQueue {
+            handle: r.u32()?,
+            slot: r.u32()?,
+            entries: r.u32()?,
+        },
+        REPLY_MEMBER => Reply::Member {
             handle: r.u32()?,
             slot: r.u32()?,
             entries: r.u32()?,

@@ -5,6 +5,7 @@
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
 use super::codec::{DecodeError, Reader};
+use super::collective::Membership;
 use super::options::ConnectionOptions;
 use super::paths::PathRequest;
 use super::port::PortRequest;
@@ -166,6 +167,16 @@ pub enum Request {
         /// What.
         request: PathRequest,
     },
+    /// Become a member of a job that switches compute for; the memfd of the ring of collectives
+    /// comes along.
+    JoinJob {
+        /// Handle of the completion queue of the collectives.
+        cq: u32,
+        /// Collectives that may be posted; rounded up to a power of two.
+        entries: u32,
+        /// The job, and who this member is there.
+        membership: Membership,
+    },
     /// Give an object back.
     Destroy {
         /// What it is.
@@ -197,6 +208,7 @@ const SHARE_DOORBELLS: u16 = 29;
 const BIND: u16 = 34;
 const CHOOSE: u16 = 35;
 // 36 to 39 are of sub-paths.
+const JOIN_JOB: u16 = 40;
 
 impl Request {
     /// The `Hello` of this version.
@@ -214,7 +226,8 @@ impl Request {
             Self::ShareDoorbells
             | Self::RegisterRegion { .. }
             | Self::CreateCompletionQueue { .. }
-            | Self::CreateSharedQueue { .. } => 1,
+            | Self::CreateSharedQueue { .. }
+            | Self::JoinJob { .. } => 1,
             Self::CreateQueuePair { .. } => 2,
             _ => 0,
         }
@@ -296,6 +309,11 @@ impl Request {
             Self::ChoosePartition { qp, index } => header(CHOOSE, tag).u32(qp).u16(index).u16(0),
             Self::Port(request) => request.encode(tag),
             Self::Paths { qp, request } => request.encode(qp, tag),
+            Self::JoinJob {
+                cq,
+                entries,
+                membership,
+            } => membership.write(header(JOIN_JOB, tag).u32(cq).u32(entries)),
             Self::Destroy { kind, handle } => {
                 header(DESTROY, tag).u16(kind as u16).u16(0).u32(handle)
             }
@@ -380,6 +398,11 @@ impl Request {
                 address: r.address()?,
             },
             CHOOSE => decode_choice(r)?,
+            JOIN_JOB => Self::JoinJob {
+                cq: r.u32()?,
+                entries: r.u32()?,
+                membership: Membership::read(r)?,
+            },
             _ => decode_other(kind, r)?,
         };
         reader.end()?;

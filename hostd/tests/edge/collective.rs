@@ -2,6 +2,7 @@
 
 use crate::leaf::{ADDRESS, Leaf};
 use crate::rig::{Daemon, PATIENCE, alone, config};
+use crate::switch::Switch;
 use common::wire::compute::Key;
 use hostd::config::Config;
 use hostd_client::abi::collective::FailureReason;
@@ -54,7 +55,10 @@ fn applications_reduce_through_the_switch() {
     let mut config = settings();
     config.collective.secret_file = Some(path);
     let (daemon, peer) = alone(&config);
-    let _leaf = Leaf::start(peer, JOB, 4, Some(Key::of_job(&SECRET, JOB)), 23);
+    let _leaf = Leaf::start(
+        peer,
+        Switch::new(JOB, 4, Some(Key::of_job(&SECRET, JOB)), 23),
+    );
     std::thread::scope(|scope| {
         for rank in 0..4_u16 {
             let daemon = &daemon;
@@ -101,7 +105,7 @@ fn applications_reduce_through_the_switch() {
 #[test]
 fn a_lost_application_is_named() {
     let (daemon, peer) = alone(&settings());
-    let _leaf = Leaf::start(peer, JOB, 2, None, 0);
+    let _leaf = Leaf::start(peer, Switch::new(JOB, 2, None, 0));
     std::thread::scope(|scope| {
         let victim = scope.spawn(|| member(&daemon, 1, 2, 8));
         let (mut survivor, region) = member(&daemon, 0, 2, 64);

@@ -26,6 +26,8 @@ mod shared_queue;
 mod siege;
 mod solicited;
 mod storm;
+#[path = "../leaf/mod.rs"]
+mod switch;
 mod versions;
 mod windows;
 mod work;

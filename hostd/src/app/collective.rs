@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use super::session::{Outcome, Session, keep, open_ring, ring_bytes, rounded};
 use crate::edge::command::{NewMember, SessionCommand};
 use hostd_client::abi::answer::Reply;
-use hostd_client::abi::collective::Membership;
+use hostd_client::abi::collective::JoinJob;
 use hostd_client::abi::descriptor::{WORK_ENTRIES_MIN, WORK_LEN};
 use hostd_client::abi::ring::ring_entries;
 use hostd_client::abi::types::ErrorCode;
@@ -14,13 +14,12 @@ use std::os::fd::OwnedFd;
 impl Session {
     /// Its doorbell is one of those of queue pairs. Results that wait for their turn count as
     /// memory.
-    pub(super) async fn join_job(
-        &mut self,
-        cq: u32,
-        entries: u32,
-        membership: Membership,
-        memfd: &OwnedFd,
-    ) -> Outcome {
+    pub(super) async fn join_job(&mut self, join: JoinJob, memfd: &OwnedFd) -> Outcome {
+        let JoinJob {
+            cq,
+            entries,
+            membership,
+        } = join;
         let entries = rounded(entries)?;
         let places = ring_entries(entries, WORK_ENTRIES_MIN);
         let staging = u64::from(membership.slots) * u64::from(membership.payload);

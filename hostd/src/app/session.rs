@@ -180,14 +180,7 @@ impl Session {
             Request::LimitSharedQueue { queue, limit } => {
                 self.limit_shared_queue(queue, limit).await
             }
-            Request::JoinJob {
-                cq,
-                entries,
-                membership,
-            } => {
-                self.join_job(cq, entries, membership, &descriptors[0])
-                    .await
-            }
+            Request::JoinJob(join) => self.join_job(join, &descriptors[0]).await,
             Request::CreateWindow => self.create_window().await,
             Request::Listen {
                 address,
@@ -550,13 +543,12 @@ impl Session {
                     self.slots.remove(&slot);
                 }
             }
-            ObjectKind::SharedQueue => {
-                if let Some((slot, _)) = self.shared.remove(&handle) {
-                    self.slots.remove(&slot);
-                }
-            }
-            ObjectKind::Member => {
-                if let Some((slot, _)) = self.members.remove(&handle) {
+            ObjectKind::SharedQueue | ObjectKind::Member => {
+                let held = match kind {
+                    ObjectKind::Member => self.members.remove(&handle),
+                    _ => self.shared.remove(&handle),
+                };
+                if let Some((slot, _)) = held {
                     self.slots.remove(&slot);
                 }
             }

@@ -1,13 +1,12 @@
 //! Collectives that switches compute: `[collective]`.
 
-use super::{Config, ECT_0};
 use crate::limits;
-use crate::verbs::{CollectiveConfig, EngineConfig, Secret};
+use crate::verbs::{CollectiveConfig, Secret};
 use common::config::{Refusals, within};
 use common::time::Span;
 use common::wire::compute::{PORT, SLOTS_MAX};
+use common::wire::ip::Ecn;
 use common::wire::udp::ROCE_PORT;
-use common::xdp::Steering;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::IpAddr;
@@ -97,7 +96,7 @@ impl Collective {
             leaf: self.leaf?,
             port: self.port,
             secret: None,
-            class: self.dscp << 2 | ECT_0,
+            class: self.dscp << 2 | Ecn::Ect0.bits(),
             slots: self.slots,
             memberships: self.memberships,
             staging: self.staging_mib << 20,
@@ -125,30 +124,6 @@ impl Collective {
         let secret = digits(text.trim_end());
         let secret = secret.ok_or_else(|| named(&"it is not 64 hexadecimal digits"))?;
         Ok(Some(Secret(secret)))
-    }
-}
-
-impl Config {
-    /// How the engine behaves, with the secret of the fabric.
-    ///
-    /// # Errors
-    /// As [`Collective::secret`].
-    pub fn engine_with_secret(&self, seed: [u8; 32]) -> io::Result<EngineConfig> {
-        let mut rules = self.engine(seed);
-        if let Some(collective) = &mut rules.collective {
-            collective.secret = self.collective.secret()?;
-        }
-        Ok(rules)
-    }
-
-    /// Tells the steering program of a port which packets are hostd's besides RoCEv2.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn tell(&self, steering: &Steering) -> io::Result<()> {
-        let rules = self.engine([0; 32]);
-        steering.set_signals(rules.tpids())?;
-        steering.set_compute(rules.collective.map(|it| it.port))
     }
 }
 

@@ -12,10 +12,11 @@ use common::schedulers::{Scheduling, SharedSchedulers};
 use common::time::Span;
 use common::units::Rate;
 use common::wire::schedule::{Role, Spread};
-use common::xdp::ModeChoice;
 use common::xdp::limits::{RING_MAX, RING_MIN};
+use common::xdp::{ModeChoice, Steering};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -319,6 +320,27 @@ impl Settings for Config {
 }
 
 impl Config {
+    /// How the engine behaves, with the secret of the fabric.
+    ///
+    /// # Errors
+    /// As [`Collective::secret`].
+    pub fn engine_with_secret(&self, seed: [u8; 32]) -> io::Result<EngineConfig> {
+        let mut rules = self.engine(seed);
+        if let Some(collective) = &mut rules.collective {
+            collective.secret = self.collective.secret()?;
+        }
+        Ok(rules)
+    }
+
+    /// Tells the steering program of a port which packets are hostd's besides RoCEv2.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn tell(&self, steering: &Steering) -> io::Result<()> {
+        let rules = self.engine([0; 32]);
+        steering.set_taken(rules.tpids(), rules.collective.map(|it| it.port))
+    }
+
     fn validate_interfaces(&self) -> Result<(), Refusals> {
         let mut refusals = Refusals::default();
         let count = self.interface.len();

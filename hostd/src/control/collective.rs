@@ -1,6 +1,5 @@
 //! Memberships of jobs that switches compute for, as operators see them.
 
-use super::report::micros;
 use crate::edge::command::{Report, SessionId};
 use crate::stats::{EngineStatistics, MemberCounters, MemberStatistics};
 use crate::verbs::EndReason;
@@ -56,7 +55,7 @@ fn row((session, member): &(Option<SessionId>, MemberStatistics)) -> Value {
         "under_way": member.under_way,
         "waiting": member.waiting,
         "chunks": member.chunks,
-        "rtt_us": micros(member.round_trip),
+        "rtt_us": member.round_trip.map(|it| it.nanos() / 1_000),
         "contributions": counters.contributions,
         "retransmissions": counters.retransmissions,
         "keep_alives": counters.keep_alives,

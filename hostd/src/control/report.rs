@@ -447,7 +447,7 @@ pub fn kernel_drops(interfaces: &Interfaces) -> [(&'static str, u64); 5] {
     ]
 }
 
-pub(super) fn micros(span: Option<common::time::Span>) -> Value {
+fn micros(span: Option<common::time::Span>) -> Value {
     span.map_or(Value::Null, |span| json!(span.nanos() / 1_000))
 }
 

@@ -25,6 +25,7 @@
 //!   shared       shared receive queues                       modify       attributes
 //!   windows      memory windows                        turns        who waits for which ports
 //!   ways         routes, and links that come and go          collective   memberships of jobs
+//!   members      which memberships there are
 //! ```
 
 mod addresses;
@@ -35,6 +36,7 @@ mod dispatch;
 mod establish;
 mod mads;
 mod management;
+mod members;
 mod modify;
 mod ports;
 mod schedule;
@@ -62,6 +64,7 @@ use chacha20::ChaCha20Rng;
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
 use completions::CompletionQueues;
+use members::Members;
 use ports::Ports;
 use rand_core::{Rng, SeedableRng};
 use std::collections::VecDeque;
@@ -80,7 +83,7 @@ pub struct Engine<M> {
     relieved_shared: Vec<u32>,
     connections: ConnectionTable,
     /// Memberships of jobs that switches compute for.
-    members: collective::Members,
+    members: Members,
     ports: Ports,
     timers: Timers,
     /// Queue pairs with something to acknowledge.
@@ -122,7 +125,7 @@ impl<M: RegionMemory> Engine<M> {
             shared: Slab::new(limits::SHARED_QUEUES, 32),
             relieved_shared: Vec::new(),
             connections: ConnectionTable::new(),
-            members: collective::Members::new(),
+            members: Members::new(),
             ports: Ports::new(&config),
             timers: Timers::default(),
             to_acknowledge: Turns::new(),

@@ -1,5 +1,5 @@
-//! Collectives that a switch computes: the daemon itself, over a real link and the steering program,
-//! against a switch that is a UDP socket of the kernel at the other end.
+//! Collectives that a switch computes: the daemon itself, over a real link and the steering
+//! program, against a switch that is a UDP socket of the kernel at the other end.
 
 use crate::switch::Switch;
 use crate::{Host, Link, PATIENCE, configure};

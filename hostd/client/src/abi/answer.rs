@@ -281,18 +281,12 @@ impl Reply {
                 handle,
                 slot,
                 entries,
-            } => header(REPLY_SHARED, tag)
-                .u32(*handle)
-                .u32(*slot)
-                .u32(*entries),
+            } => encode_queue(REPLY_SHARED, tag, [*handle, *slot, *entries]),
             Self::Member {
                 handle,
                 slot,
                 entries,
-            } => header(REPLY_MEMBER, tag)
-                .u32(*handle)
-                .u32(*slot)
-                .u32(*entries),
+            } => encode_queue(REPLY_MEMBER, tag, [*handle, *slot, *entries]),
             Self::QueuePairState { state, attributes } => {
                 let state = u32::from(*state as u8);
                 attributes.write(header(REPLY_QP_STATE, tag).u32(state))
@@ -406,6 +400,27 @@ fn decode_of_paths(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> 
     Ok(Reply::PathsOutcome(outcome))
 }
 
+fn encode_queue(kind: u16, tag: u32, [handle, slot, entries]: [u32; 3]) -> Record {
+    header(kind, tag).u32(handle).u32(slot).u32(entries)
+}
+
+fn decode_queue(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
+    let (handle, slot, entries) = (r.u32()?, r.u32()?, r.u32()?);
+    Ok(if kind == REPLY_MEMBER {
+        Reply::Member {
+            handle,
+            slot,
+            entries,
+        }
+    } else {
+        Reply::SharedQueue {
+            handle,
+            slot,
+            entries,
+        }
+    })
+}
+
 fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
     Ok(match kind {
         REPLY_HELLO => {
@@ -437,16 +452,7 @@ fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
             send_entries: r.u32()?,
             receive_entries: r.u32()?,
         },
-        REPLY_SHARED => Reply::SharedQueue {
-            handle: r.u32()?,
-            slot: r.u32()?,
-            entries: r.u32()?,
-        },
-        REPLY_MEMBER => Reply::Member {
-            handle: r.u32()?,
-            slot: r.u32()?,
-            entries: r.u32()?,
-        },
+        REPLY_SHARED | REPLY_MEMBER => decode_queue(kind, r)?,
         REPLY_QP_STATE => {
             let state = QueuePairState::from_byte(r.u8()?)?;
             r.reserved::<3>()?;

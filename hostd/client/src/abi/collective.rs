@@ -24,7 +24,7 @@
 
 use super::codec::{DecodeError, Reader, Writer};
 use super::descriptor::WORK_LEN;
-use super::record::Record;
+use super::record::{Record, header};
 
 /// How two elements become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -199,7 +199,7 @@ impl Membership {
         &self.levels[..usize::from(self.level_count).min(LEVELS_MAX)]
     }
 
-    pub(super) fn write(&self, record: Record) -> Record {
+    fn write(&self, record: Record) -> Record {
         let record = record
             .u32(self.job)
             .u32(self.generation)
@@ -219,7 +219,7 @@ impl Membership {
         })
     }
 
-    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (job, generation) = (r.u32()?, r.u32()?);
         let (rank, world, size) = (r.u16()?, r.u16()?, r.u16()?);
         let (slots, payload) = (r.u16()?, r.u16()?);
@@ -259,6 +259,38 @@ impl Membership {
             levels,
             level_count,
         })
+    }
+}
+
+/// The request to become a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinJob {
+    /// Handle of the completion queue of the collectives.
+    pub cq: u32,
+    /// Collectives that may be posted; rounded up to a power of two.
+    pub entries: u32,
+    /// The job, and who this member is there.
+    pub membership: Membership,
+}
+
+const JOIN_JOB: u16 = 40;
+
+impl JoinJob {
+    pub(super) fn encode(&self, tag: u32) -> Record {
+        let record = header(JOIN_JOB, tag).u32(self.cq).u32(self.entries);
+        self.membership.write(record)
+    }
+
+    /// The request of this kind, if it is this one.
+    pub(super) fn decode(kind: u16, r: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
+        if kind != JOIN_JOB {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            cq: r.u32()?,
+            entries: r.u32()?,
+            membership: Membership::read(r)?,
+        }))
     }
 }
 

@@ -110,7 +110,7 @@ pub mod feature {
     pub const PATHS: u64 = 1 << 11;
     /// Delivery services (3.4).
     pub const SERVICES: u64 = 1 << 12;
-    /// Collectives that switches compute (3.5); in a session only if the daemon knows a leaf.
+    /// Collectives that switches compute (3.5).
     pub const COLLECTIVE: u64 = 1 << 13;
     /// All that version 3.1 knew.
     pub const OF_3_1: u64 =

@@ -1,7 +1,7 @@
 use super::answer::*;
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
-use super::collective::{CollectiveWork, LEVELS_MAX, Level, Membership};
+use super::collective::{CollectiveWork, JoinJob, LEVELS_MAX, Level, Membership};
 use super::descriptor::*;
 use super::message::*;
 use super::options::ConnectionOptions;
@@ -180,13 +180,18 @@ fn memberships() -> impl Strategy<Value = Request> {
                 deterministic,
                 ..Membership::new(job, generation, words[0], words[1])
             };
-            Request::JoinJob {
+            Request::JoinJob(JoinJob {
                 cq,
                 entries,
                 membership: membership.with_levels(&levels).expect("few enough"),
-            }
+            })
         },
     )
+}
+
+fn of_others() -> impl Strategy<Value = Request> {
+    let port = of_port().prop_map(Request::Port);
+    prop_oneof![of_addresses(), port, of_paths(), memberships()]
 }
 
 fn requests() -> impl Strategy<Value = Request> {
@@ -261,9 +266,7 @@ fn requests() -> impl Strategy<Value = Request> {
             attributes,
         }),
         any::<u32>().prop_map(|qp| Request::QueryQueuePair { qp }),
-        of_addresses(),
-        memberships(),
-        prop_oneof![of_port().prop_map(Request::Port), of_paths()],
+        of_others(),
         any::<u32>().prop_map(|handle| Request::Destroy {
             kind: ObjectKind::QueuePair,
             handle

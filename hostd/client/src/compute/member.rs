@@ -2,11 +2,12 @@
 
 use super::{Element, Membership, Operation};
 use crate::abi::answer::Reply;
-use crate::abi::collective::{Buffer, Collective, CollectiveWork, FailureReason};
+use crate::abi::collective::{Buffer, Collective, CollectiveWork, FailureReason, JoinJob};
 use crate::abi::descriptor::{CompletionStatus, WORK_ENTRIES_MIN, WORK_LEN};
+use crate::abi::feature;
 use crate::abi::message::Request;
 use crate::abi::ring::{Producer, RingMemory, ring_entries};
-use crate::abi::types::ObjectKind;
+use crate::abi::types::{ErrorCode, ObjectKind};
 use crate::channel::deadline;
 use crate::session::{Object, Session, agree, unexpected};
 use crate::{Completion, CompletionQueue, Context, Error, Slice};
@@ -46,19 +47,25 @@ impl Member {
     ///
     /// # Errors
     /// [`Error::Refused`]: quotas, no leaf in hostd's configuration, or another application of this
-    /// host has the rank. [`Error::Collective`]: the switch refuses, and why. [`Error::TimedOut`].
+    /// host has the rank; with [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.5. [`Error::Collective`]: the switch refuses, and why. [`Error::TimedOut`].
     pub fn join(
         context: &Context,
         membership: &Membership,
         timeout: Duration,
     ) -> Result<Self, Error> {
         let context = &context.inner;
+        if context.features & feature::COLLECTIVE == 0 {
+            return Err(Error::Refused {
+                code: ErrorCode::BadVersion,
+                text: "this hostd knows no collectives of switches".to_owned(),
+            });
+        }
         let completions = CompletionQueue::create(context, ENTRIES)?;
-        let request = Request::JoinJob {
+        let request = Request::JoinJob(JoinJob {
             cq: completions.handle(),
             entries: ENTRIES,
             membership: *membership,
-        };
+        });
         let places = ring_entries(ENTRIES, WORK_ENTRIES_MIN);
         let (memfd, ring) = RingMemory::create(c"hostd-collectives", places)?;
         let (reply, _) = context.channel.call(&request, Some(memfd.as_fd()))?;

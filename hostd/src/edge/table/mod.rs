@@ -264,14 +264,10 @@ impl<M: RegionMemory> Table<M> {
             Asked::CreateSharedQueue(request, answer) => {
                 reply(answer, self.create_shared_queue(session, *request, engine));
             }
-            Asked::JoinJob(request, answer) => {
-                reply(answer, self.join_job(session, *request, engine));
-            }
+            Asked::JoinJob(new, answer) => reply(answer, self.join_job(session, *new, engine)),
             Asked::LimitSharedQueue(queue, limit, answer) => {
-                reply(
-                    answer,
-                    self.limit_shared_queue(session, queue, limit, engine),
-                );
+                let limited = self.limit_shared_queue(session, queue, limit, engine);
+                reply(answer, limited);
             }
             Asked::Bind(qp, local, answer) => {
                 reply(answer, self.bind(session, qp, local, engine));

@@ -220,15 +220,44 @@ fn impossible_collectives_take_no_part() {
     assert_eq!(world.leaf.complete(), 1);
 }
 
-/// HT-50, SW-42: each message that a member does not expect is dropped for its own reason, and
-/// changes nothing.
-#[test]
-fn wrong_messages_are_dropped_by_reason() {
+/// A member of two in the middle of a collective of four chunks.
+fn amid() -> World {
     let mut world = World::new(2, 1_024, 1);
     world.join();
     let place = world.at(0, 0);
     world.post(0, work(ALL, 1_024, place, place));
     world.run(Span::from_millis(1), |_| false);
+    world
+}
+
+/// Each of these messages is dropped for this reason, without its tag for the lack of that, and
+/// changes nothing.
+fn dropped(world: &mut World, reason: DropReason, messages: &[(u32, Message<'_>)]) {
+    let before = world.memory[0].to_vec();
+    let key = Key::of_job(&super::leaf::SECRET, super::leaf::JOB);
+    for (epoch, message) in messages {
+        let packet = Packet {
+            flags: Flags::default(),
+            job: super::leaf::JOB,
+            epoch: *epoch,
+            rank: 0,
+            message: *message,
+        };
+        let mut bytes = vec![0; packet.len()];
+        for (key, reason) in [(None, DropReason::CollectiveKey), (Some(&key), reason)] {
+            packet.write(key, &mut bytes).expect("it fits");
+            world.deliver(0, &bytes);
+            assert_eq!(world.drops.pop(), Some(reason), "{message:?}");
+        }
+        assert_eq!(world.members[0].phase(), Phase::Running);
+        assert!(world.memory[0].to_vec() == before && world.ended[0].is_empty());
+    }
+}
+
+/// HT-50, SW-42: results that are not awaited, or are of something else than what was contributed.
+#[test]
+fn wrong_results_are_dropped_by_reason() {
+    let mut world = amid();
     let data = [0; 256];
     let chunk = Chunk {
         work: ALL,
@@ -237,122 +266,55 @@ fn wrong_messages_are_dropped_by_reason() {
         contributions: 3,
         data: &data,
     };
+    let at = |sequence| Message::Result(Chunk { sequence, ..chunk });
+    let repeated = [(EPOCH, at(4)), (EPOCH, at(u64::MAX))];
+    dropped(&mut world, DropReason::CollectiveRepeated, &repeated);
     let slot = Slot {
         version: 1,
         ..chunk.slot
     };
-    let other = Work::Allreduce(Operation::Max, Element::F32);
+    let data = &data[..252];
+    let work = Work::Allreduce(Operation::Max, Element::F32);
+    let unlike = [
+        Chunk { slot, ..chunk },
+        Chunk { work, ..chunk },
+        Chunk { data, ..chunk },
+    ];
+    let unlike = unlike.map(|it| (EPOCH, Message::Result(it)));
+    dropped(&mut world, DropReason::CollectiveUnlike, &unlike);
+    let late = [(EPOCH + 1, at(1))];
+    dropped(&mut world, DropReason::CollectiveEpoch, &late);
+}
+
+/// HT-50, SW-42: messages of other epochs and phases, and such as no switch says.
+#[test]
+fn wrong_messages_are_dropped_by_reason() {
+    let mut world = amid();
     let terms = Terms {
         slots: 16,
         payload: 256,
         lease_millis: 2_000,
         generation: GENERATION,
     };
-    let result = |chunk| (EPOCH, Message::Result(chunk));
-    let cases = [
-        (
-            (EPOCH + 1, Message::Result(chunk)),
-            DropReason::CollectiveEpoch,
-        ),
-        ((EPOCH + 1, Message::Alive), DropReason::CollectiveEpoch),
-        (
-            (EPOCH + 1, Message::Error(verdict(Reason::Deleted, None))),
-            DropReason::CollectiveEpoch,
-        ),
-        (
-            (0, Message::Error(verdict(Reason::Deleted, None))),
-            DropReason::CollectiveEpoch,
-        ),
-        (
-            result(Chunk {
-                sequence: 4,
-                ..chunk
-            }),
-            DropReason::CollectiveRepeated,
-        ),
-        (
-            result(Chunk {
-                sequence: u64::MAX,
-                ..chunk
-            }),
-            DropReason::CollectiveRepeated,
-        ),
-        (
-            result(Chunk { slot, ..chunk }),
-            DropReason::CollectiveUnlike,
-        ),
-        (
-            result(Chunk {
-                work: other,
-                ..chunk
-            }),
-            DropReason::CollectiveUnlike,
-        ),
-        (
-            result(Chunk {
-                data: &data[..252],
-                ..chunk
-            }),
-            DropReason::CollectiveUnlike,
-        ),
-        ((EPOCH, Message::KeepAlive), DropReason::CollectiveUpward),
-        ((EPOCH, Message::Left), DropReason::CollectivePhase),
-        (
-            (0, Message::Refuse(verdict(Reason::Full, None))),
-            DropReason::CollectivePhase,
-        ),
-        (
-            (EPOCH, Message::Admit(terms)),
-            DropReason::CollectiveRepeated,
-        ),
-        (
-            (EPOCH + 1, Message::Admit(terms)),
-            DropReason::CollectivePhase,
-        ),
-        ((0, Message::Admit(terms)), DropReason::CollectiveEpoch),
-        (
-            (
-                EPOCH,
-                Message::Admit(Terms {
-                    payload: 4,
-                    ..terms
-                }),
-            ),
-            DropReason::CollectiveTerms,
-        ),
-        (
-            (
-                EPOCH,
-                Message::Admit(Terms {
-                    payload: 257,
-                    ..terms
-                }),
-            ),
-            DropReason::CollectiveTerms,
-        ),
+    let admit = Message::Admit(terms);
+    let deleted = Message::Error(verdict(Reason::Deleted, None));
+    let epochs = [
+        (EPOCH + 1, Message::Alive),
+        (EPOCH + 1, deleted),
+        (0, deleted),
+        (0, admit),
     ];
-    let before = world.memory[0].to_vec();
-    let key = Key::of_job(&super::leaf::SECRET, super::leaf::JOB);
-    for (number, ((epoch, message), reason)) in cases.into_iter().enumerate() {
-        let packet = Packet {
-            flags: Flags::default(),
-            job: super::leaf::JOB,
-            epoch,
-            rank: 0,
-            message,
-        };
-        let mut bytes = vec![0; packet.len()];
-        packet.write(None, &mut bytes).expect("it fits");
-        world.deliver(0, &bytes);
-        assert_eq!(
-            world.drops.pop(),
-            Some(DropReason::CollectiveKey),
-            "case {number}"
-        );
-        packet.write(Some(&key), &mut bytes).expect("it fits");
-        world.deliver(0, &bytes);
-        assert_eq!(world.drops.pop(), Some(reason), "case {number}");
-        assert_eq!(world.members[0].phase(), Phase::Running);
-        assert!(world.memory[0].to_vec() == before && world.ended[0].is_empty());
-    }
+    dropped(&mut world, DropReason::CollectiveEpoch, &epochs);
+    let full = Message::Refuse(verdict(Reason::Full, None));
+    let phases = [(EPOCH, Message::Left), (0, full), (EPOCH + 1, admit)];
+    dropped(&mut world, DropReason::CollectivePhase, &phases);
+    dropped(
+        &mut world,
+        DropReason::CollectiveRepeated,
+        &[(EPOCH, admit)],
+    );
+    let upward = [(EPOCH, Message::KeepAlive)];
+    dropped(&mut world, DropReason::CollectiveUpward, &upward);
+    let of = |payload| (EPOCH, Message::Admit(Terms { payload, ..terms }));
+    dropped(&mut world, DropReason::CollectiveTerms, &[of(4), of(257)]);
 }

@@ -1,13 +1,14 @@
 //! Collectives that the switch computes (HT-50): memberships, and their messages in and out.
 
+#[cfg(test)]
+mod tests;
+
 use super::Engine;
 use crate::collective::{Incoming, Member};
 use crate::frame::{self, COMPUTE_FRAME, ComputeDatagram};
 use crate::limits;
 use crate::memory::RegionMemory;
-use crate::slab::Slab;
 use crate::stats::MemberStatistics;
-use crate::timers::Timers;
 use crate::verbs::{
     CollectiveRequest, DropReason, EngineError, Event, MemberId, MemberRequest, PortId, PortSet,
     Route,
@@ -16,7 +17,6 @@ use common::time::{Span, Time};
 use common::wire::compute::{PAYLOAD_MAX, Packet, RANKS};
 use common::wire::{ip, udp};
 use common::xdp::frame::{Frame, FramePool};
-use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 /// Messages of one member that leave before it is the next one's turn.
@@ -25,36 +25,8 @@ const TURN: usize = 16;
 /// From one question for the way to the switch to the next.
 const ASK_AGAIN: Span = Span::from_millis(100);
 
-/// All memberships of an engine.
-#[derive(Debug)]
-pub(super) struct Members {
-    members: Slab<Box<Member>>,
-    /// By job and rank.
-    names: HashMap<(u32, u16), u32>,
-    /// Those with something to send, in the order of their turns.
-    waiting: VecDeque<u32>,
-    timers: Timers,
-    /// Bytes that results may take that wait for their turn.
-    staging: u64,
-    /// When the way to the switch is asked for again.
-    ask_from: Time,
-    /// Whether members are the first to send in this turn, before queue pairs.
-    pub(super) first: bool,
-}
-
-impl Members {
-    pub(super) fn new() -> Self {
-        Self {
-            members: Slab::new(limits::MEMBERSHIPS, 32),
-            names: HashMap::new(),
-            waiting: VecDeque::new(),
-            timers: Timers::default(),
-            staging: 0,
-            ask_from: Time::ZERO,
-            first: false,
-        }
-    }
-}
+/// From one look at a member that waits for its turn to the next.
+const LOOK: Span = Span::from_micros(100);
 
 impl<M: RegionMemory> Engine<M> {
     /// Makes a membership of a job, which asks the switch to be admitted at once.
@@ -252,7 +224,7 @@ impl<M: RegionMemory> Engine<M> {
             self.members.waiting.push_back(number);
         }
         let deadline = if member.listed {
-            member.deadline().max(now + super::schedule::FRAME_WAIT)
+            member.deadline().max(now + LOOK)
         } else {
             member.deadline()
         };

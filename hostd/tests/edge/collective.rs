@@ -7,7 +7,7 @@ use common::wire::compute::Key;
 use hostd::config::Config;
 use hostd_client::abi::collective::FailureReason;
 use hostd_client::compute::{Element, Member, Membership, Operation};
-use hostd_client::{Access, Error, ErrorCode, Region};
+use hostd_client::{Access, Context, Error, ErrorCode, Region};
 use std::time::Duration;
 
 const JOB: u32 = 0x1234;
@@ -143,6 +143,10 @@ fn a_lost_application_is_named() {
     assert_eq!(ends.iter().sum::<u64>(), 2);
 }
 
+fn join(context: &Context, it: &Membership) -> Result<Member, Error> {
+    Member::join(context, it, PATIENCE)
+}
+
 fn refused(error: Result<Member, Error>) -> (ErrorCode, String) {
     match error {
         Err(Error::Refused { code, text }) => (code, text),
@@ -157,7 +161,6 @@ fn refused(error: Result<Member, Error>) -> (ErrorCode, String) {
 fn memberships_are_refused_with_reasons() {
     let (without, _peer) = alone(&config());
     let context = without.application();
-    let join = |context: &_, it: &Membership| Member::join(context, it, PATIENCE);
     let (code, text) = refused(join(&context, &membership(0, 1)));
     assert_eq!(code, ErrorCode::InvalidState);
     assert!(text.contains("collective.leaf"), "{text}");

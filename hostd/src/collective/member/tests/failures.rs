@@ -56,7 +56,10 @@ fn what_is_behind_the_prefix_is_as_it_was() {
             let end = told(Reason::MemberLost, WORLD + 1);
             assert_eq!(reasons(&world, rank), [end, end]);
             let done = world.ended[rank][0].done as usize;
-            assert!(done > 0 && done < LEN as usize && done % 256 == 0, "{done}");
+            assert!(
+                done > 0 && done < LEN as usize && done.is_multiple_of(256),
+                "{done}"
+            );
             let after = world.memory[rank].to_vec();
             assert!(after[..done] == wanted[..done] && after[done..] == before[rank][done..]);
             assert_eq!(world.ended[rank][1].done, 0);

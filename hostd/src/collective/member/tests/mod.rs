@@ -36,9 +36,9 @@ fn expected(work: Work, inputs: &[Vec<u8>], len: usize) -> Vec<u8> {
 #[test]
 fn results_are_exact_whatever_the_network_does() {
     const LEN: u32 = 10_000;
-    for seed in 0..6 {
+    for seed in 0..6_u8 {
         println!("seed {seed}");
-        let mut world = World::new(4, LEN as usize, seed);
+        let mut world = World::new(4, LEN as usize, seed.into());
         world.faults = Faults {
             lost: 5,
             doubled: 10,
@@ -46,7 +46,7 @@ fn results_are_exact_whatever_the_network_does() {
         world.join();
         for (number, element) in (0_usize..).zip(Element::ALL) {
             let mut operations = Operation::ALL.into_iter().cycle();
-            let mut operations = operations.by_ref().skip(number + seed as usize);
+            let mut operations = operations.by_ref().skip(number + usize::from(seed));
             let operation = operations
                 .find(|it| it.takes(element))
                 .expect("one of them");

@@ -207,19 +207,17 @@ fn memberships_are_refused_with_reasons() {
         slots: 1_024,
         ..good
     };
-    std::thread::scope(|scope| {
-        let context = &context;
-        let holder = scope.spawn(move || join(context, &good));
-        daemon.wait_for("it joins", |report| report.members.len() == 1);
-        assert_eq!(refused(join(context, &good)).0, ErrorCode::InUse);
-        let other = Membership { rank: 1, ..large };
-        // 512 of the slots, the most of a membership, and 1400 bytes for each, are most of 1 MiB.
-        let (code, text) = refused(join(context, &other));
-        assert!(
-            code == ErrorCode::Quota && text.contains("staging_mib"),
-            "{text}"
-        );
-        assert!(holder.join().expect("it ran").is_err());
-    });
+    let held = daemon.application();
+    let holder = std::thread::spawn(move || join(&held, &good).is_err());
+    daemon.wait_for("it joins", |report| report.members.len() == 1);
+    assert_eq!(refused(join(&context, &good)).0, ErrorCode::InUse);
+    let other = Membership { rank: 1, ..large };
+    // 512 of the slots, the most of a membership, and 1400 bytes for each, are most of 1 MiB.
+    let (code, text) = refused(join(&context, &other));
+    assert!(
+        code == ErrorCode::Quota && text.contains("staging_mib"),
+        "{text}"
+    );
+    assert!(holder.join().expect("it ran"), "nobody answers");
     daemon.wait_for("all are gone", |report| report.members.is_empty());
 }

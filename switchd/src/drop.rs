@@ -107,6 +107,24 @@ common::drop_reasons! {
     FrameTooLong => "frame_too_long",
     /// The watchdog has shut the queue or group because of a PFC storm.
     PfcStorm => "pfc_storm",
+    /// A message of in-network compute is cut, longer than it says, or has a wrong checksum or a
+    /// field that there is not.
+    ComputeMalformed => "compute_malformed",
+    /// The message is of a job that there is not at this switch.
+    ComputeUnknownJob => "compute_unknown_job",
+    /// The message was not sealed with the key of its job.
+    ComputeTag => "compute_tag",
+    /// The message is not from the address and port that joined with its rank.
+    ComputeStranger => "compute_stranger",
+    /// The message is of an epoch that is over, or that has not begun.
+    ComputeEpoch => "compute_epoch",
+    /// The contribution is to a chunk whose turn has not come, or names a slot or a rank that does
+    /// not go with it.
+    ComputeOutOfTurn => "compute_out_of_turn",
+    /// The message is a result that nobody waits for.
+    ComputeUnexpected => "compute_unexpected",
+    /// Too many messages of the job already wait for its share of the worker.
+    ComputeFull => "compute_full",
 }
 
 impl From<wire::Error> for DropReason {

@@ -43,12 +43,10 @@
 //!   io        [1] receive  [10] transmit
 //!   ingress   [2] parse  [3] classify, after [4]; packets that wait for a neighbour; ICMP errors
 //!   forward   [4] routes, next hops, load balancing
+//!   compute   [5] jobs whose vectors the switch reduces
 //!   traffic   [6] buffer  [7] queues, WRED, trimming, elephants  [8] scheduler, shapers, PFC
 //!   egress    [9] rewrite
 //! ```
-//!
-//! Between \[4\] and \[6\] there will be \[5\] compute: reductions in the network. It does not
-//! exist yet.
 //!
 //! Composers:
 //!
@@ -65,6 +63,7 @@
 //! metadata, a **batch** is the packets of one turn.
 
 pub mod bit_set;
+pub mod compute;
 pub mod config;
 pub mod control;
 pub mod drop;

@@ -13,6 +13,7 @@
 //! to be bound to (`xsk-anchor0`, which stays). Addresses, routes, sysctls, link states and
 //! offloads stay as they are.
 
+use crate::compute::Backlog;
 use crate::config::{Compiled, Config, Fitted, PortFacts, PortSettings, Source};
 use crate::control::active_config::ActiveConfig;
 use crate::control::admin;
@@ -43,6 +44,7 @@ use common::schedulers::SharedSchedulers;
 use common::sync::counter::Counter;
 use common::sys::{Waker, monotonic};
 use common::time::Span;
+use common::wire::compute::RANKS;
 use common::wire::schedule::Role;
 use common::xdp::limits::{PACKET_MAX, PIECES_MAX};
 use common::xdp::netdev::Device;
@@ -112,9 +114,8 @@ fn forward(
     let active = ActiveConfig::new(source, loaded.clone(), facts, &compiled)
         .with_spare(spare)
         .with_longest_ring(longest_ring);
-    for warning in &active.warnings {
-        tracing::warn!("{warning}");
-    }
+    let warnings = active.warnings.iter();
+    warnings.for_each(|warning| tracing::warn!("{warning}"));
     let mut routing = follow_kernel(config, devices, spare, &compiled)?;
     let steer = routing
         .synchronise(monotonic() + FIRST_SYNC)
@@ -142,10 +143,10 @@ fn forward(
         let spread = config.ecmp.dlb.finest();
         lock(&state).schedulers = Some(SharedSchedulers::new(Role::Switch, spread));
     }
-    // Who could guess it could send flows that all fall into one place of a table.
-    let seed = RandomState::new().hash_one(());
-    let followed = lock(&state).begin_to_follow_flows(seed);
-    followed.map_err(|error| SwitchError::system("flow analysis")(io::Error::other(error)))?;
+    begin_functions(&mut lock(&state))?;
+    let computing = lock(&state).begin_to_compute();
+    computing
+        .map_err(|error| SwitchError::system("in-network compute")(io::Error::other(error)))?;
     let control = Control {
         state: state.clone(),
         events: events.clone(),
@@ -167,6 +168,18 @@ fn forward(
     drop(state);
     tracing::info!("stopped");
     result.map_err(SwitchError::Netlink)
+}
+
+/// Has the workers do what is on beside forwarding.
+fn begin_functions(state: &mut State) -> Result<(), SwitchError> {
+    let fail = |what: &'static str| {
+        move |error: String| SwitchError::system(what)(io::Error::other(error))
+    };
+    // Who could guess it could send flows that all fall into one place of a table.
+    let seed = RandomState::new().hash_one(());
+    let followed = state.begin_to_follow_flows(seed);
+    followed.map_err(fail("flow analysis"))?;
+    state.begin_to_compute().map_err(fail("in-network compute"))
 }
 
 /// Ports that may come while the switch runs: each has a receive queue at least.
@@ -214,7 +227,13 @@ fn packet_memory(
     // address, the rings from the others with what is on its way there, and the batches in its
     // hands.
     let crossing = (limit(RING) + limit(OUTBOUND)) * (workers - 1);
-    let engine = limit(PENDING_TOTAL) + crossing + 4 * limit(BATCH);
+    // With in-network compute those that wait for the share of their job, and results for all
+    // members of one.
+    let compute = match config.compute.enabled {
+        true => limit(Backlog::<()>::MOST + 2 * RANKS),
+        false => 0,
+    };
+    let engine = limit(PENDING_TOTAL) + crossing + 4 * limit(BATCH) + compute;
     // Each may be a jumbo frame, where links carry them. In the buffer such a frame has more cells
     // than chunks.
     let is_jumbo = |device: &Device| device.mtu > u32::from(PACKET_MAX);

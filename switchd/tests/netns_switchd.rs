@@ -1,6 +1,7 @@
 //! switchd as an operator meets it: the real binary between real hosts, driven by `ip`.
 
 mod absence;
+mod compute;
 mod flows;
 mod ports;
 mod support;

@@ -432,6 +432,12 @@ static __always_inline int is_kernels_vlan(__be16 type, __be16 control) {
     return is_in_vlans(type, control, 0);
 }
 
+// Whether what follows the IP header is a message of in-network compute: the daemon's, though it is
+// addressed to the switch.
+static __always_inline int is_compute(const struct port *port, __u8 protocol, void *at, void *end) {
+    return port->compute && protocol == PROTOCOL_UDP && at + 4 <= end && ((__be16 *)at)[1] == port->compute;
+}
+
 static __always_inline int steer_ipv4(struct xdp_md *context, const struct port *port, void *at, void *end,
                                       __u32 reason) {
     struct ipv4 *ip = at;
@@ -439,9 +445,13 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
         return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
     if (port->role == ROLE_SWITCH) {
         __u32 destination = bpf_ntohl(ip->destination);
-        if (destination >> 28 == 0xe || destination == 0xffffffff // multicast, broadcast
-            || is_local4(ip->destination))
+        if (destination >> 28 == 0xe || destination == 0xffffffff) // multicast, broadcast
             return to_kernel();
+        if (is_local4(ip->destination)) {
+            int whole = ip->version_length == 0x45 && !(ip->fragment & bpf_htons(0x3fff));
+            int compute = whole && is_compute(port, ip->protocol, at + sizeof *ip, end);
+            return compute ? to_socket(context, port) : to_kernel();
+        }
         if (reason)
             return punt(reason);
         // Of other machines: never leaves its link (RFC 3927 §2.6.2), but the kernel would send it
@@ -470,9 +480,10 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
         return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
     __u8 *destination = ip->destination.bytes;
     if (port->role == ROLE_SWITCH) {
-        if (destination[0] == 0xff // multicast
-            || is_link_local(&ip->destination) || is_local6(&ip->destination))
+        if (destination[0] == 0xff || is_link_local(&ip->destination)) // multicast
             return to_kernel();
+        if (is_local6(&ip->destination))
+            return is_compute(port, ip->next, at + sizeof *ip, end) ? to_socket(context, port) : to_kernel();
         if (reason)
             return punt(reason);
         // Router and neighbour discovery, redirects (RFC 4861 §4) to an address that the kernel may

@@ -456,3 +456,35 @@ fn punted_packets_are_limited() {
         assert_eq!(rig.to4([77, 7, 1, 1]), Fate::Kernel);
     }
 }
+
+/// SW-40: UDP to the port of in-network compute at an own address is the daemon's, in one piece and
+/// once it is on; all else at own addresses stays the kernel's, and to others nothing changes.
+#[test]
+fn messages_of_compute_are_the_daemons() {
+    if !privileged() {
+        return;
+    }
+    const COMPUTE: u16 = 4_795;
+    let mut rig = Rig::new(None);
+    let own6 = "2001:db8::9";
+    rig.port.steering.add_local(own6.parse().unwrap()).unwrap();
+    let own = [10, 0, 0, 1];
+    let to4 = |port, fragment| ethernet(PORT, 0x0800, &udp4(own, port, fragment));
+    let to6 = |protocol, port: u16| {
+        let ports = [&[0, 1][..], &port.to_be_bytes()].concat();
+        ethernet(PORT, 0x86dd, &ipv6(own6, protocol, &ports))
+    };
+    assert_eq!(rig.fate(to4(COMPUTE, 0)), Fate::Kernel, "off");
+    assert_eq!(rig.fate(to6(17, COMPUTE)), Fate::Kernel, "off");
+    rig.configure(|settings| settings.compute = Some(COMPUTE));
+    assert_eq!(rig.fate(to4(COMPUTE, 0)), Fate::Socket);
+    assert_eq!(rig.fate(to6(17, COMPUTE)), Fate::Socket);
+    for (port, fragment) in [(COMPUTE + 1, 0), (COMPUTE, 1), (COMPUTE, 0x2000)] {
+        assert_eq!(rig.fate(to4(port, fragment)), Fate::Kernel, "{fragment}");
+    }
+    assert_eq!(rig.fate(to6(17, COMPUTE + 1)), Fate::Kernel);
+    assert_eq!(rig.fate(to6(6, COMPUTE)), Fate::Kernel, "TCP");
+    assert_eq!(rig.to4([9, 9, 9, 9]), Fate::Socket, "transit");
+    let group = ethernet(PORT, 0x0800, &udp4([224, 0, 0, 5], COMPUTE, 0));
+    assert_eq!(rig.fate(group), Fate::Kernel);
+}

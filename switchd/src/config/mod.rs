@@ -23,6 +23,7 @@
 //!   ecmp       [ecmp] as it is written, checked, and as the workers need it
 //!   csig       [csig] in the same way
 //!   int        [int] in the same way
+//!   compute    [compute] as it is written, checked, and as the workers need it
 //!   flows      [flows] as it is written and checked
 //!   schema     the other sections, and all of them together
 //!   ports      from names and patterns to the ports of this machine
@@ -34,6 +35,7 @@
 //! ```
 
 pub mod aiecn;
+pub mod compute;
 pub mod csig;
 mod derived;
 pub mod ecmp;
@@ -51,6 +53,7 @@ mod schema;
 mod speed;
 mod validate;
 
+pub use compute::Compute;
 pub use csig::Csig;
 pub use derived::{DerivedValue, comments};
 pub use ecmp::Ecmp;

@@ -1,5 +1,6 @@
 //! The configuration as it is written: its sections, their keys and defaults.
 
+use super::compute::Compute;
 use super::csig::Csig;
 use super::ecmp::Ecmp;
 use super::flows::Flows;
@@ -39,6 +40,8 @@ pub struct Config {
     pub scheduling: Scheduling,
     /// RoCEv2 flow analysis.
     pub flows: Flows,
+    /// In-network compute.
+    pub compute: Compute,
     /// Packet memory.
     pub memory: Memory,
     /// Following the kernel.

@@ -62,6 +62,7 @@ impl Settings for Config {
         ];
         refusals.keep(self.int.validate(&others, |name| self.may_be_port(name)));
         refusals.keep(self.flows.validate());
+        refusals.keep(self.compute.validate());
         refusals.keep(self.validate_qos());
         refusals.keep(self.metrics_address());
         let level = common::log::check(&self.log.level, &["common", "switchd"]);

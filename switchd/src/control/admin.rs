@@ -66,6 +66,7 @@ async fn gather(request: &Request, state: &Mutex<State>) {
     match show.topic {
         Topic::Flowlets => lock(state).ask_for_flowlets(),
         Topic::Elephants => lock(state).ask_for_elephants(),
+        Topic::Jobs => lock(state).ask_for_jobs(),
         _ => return,
     }
     for _ in 0..LOOKS {
@@ -102,6 +103,7 @@ fn answer(state: &mut State, request: &Request) -> Result<Answer, String> {
         | Request::Trace(_)
         | Request::Hold(_)
         | Request::EnablePfc { .. }
+        | Request::DeleteJob { .. }
         | Request::Reload => {}
     }
     state.answer(request, monotonic())

@@ -24,6 +24,10 @@ impl State {
                 self.enable_pfc(port, *priority)?;
                 Answer::Done
             }
+            Request::DeleteJob { job } => {
+                self.delete_job(*job)?;
+                Answer::Done
+            }
             Request::Trace(_) => {
                 return Err("a trace takes time: it has its own answer".to_owned());
             }
@@ -89,6 +93,7 @@ impl State {
             }
             Topic::Flows => Answer::Flows(self.flow_rows(limit, now)?),
             Topic::Aiecn => Answer::Aiecn(self.aiecn_report(now)),
+            Topic::Jobs => Answer::Jobs(self.jobs()?),
             Topic::Fdb => Answer::Fdb(self.station_rows(limit)),
             Topic::Elephants => Answer::Elephants(self.elephants(limit)),
         })

@@ -28,6 +28,7 @@
 //!   bridge_watch   stations that move too often; pure
 //!   absence        what the kernel was handed because workers took nothing
 //!   silent_settings  settings of the kernel that are read from files
+//!   compute        in-network compute: the workers' engines, and jobs that operators end
 //!   flows          RoCEv2 flow analysis: what the workers saw, put together
 //!   slots          which interface is which port, while they come and go; pure
 //!   port_handle    an open port
@@ -59,6 +60,7 @@ pub mod api;
 mod baseline;
 mod bridge;
 mod bridge_watch;
+mod compute;
 pub mod event_log;
 pub mod flows;
 mod metrics;

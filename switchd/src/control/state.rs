@@ -248,7 +248,9 @@ impl State {
     pub fn have_answered(&self) -> bool {
         self.workers.iter().all(|worker| {
             let stats = &worker.stats;
-            stats.elephants.rows.is_answered() && stats.flowlet_rows.is_answered()
+            stats.elephants.rows.is_answered()
+                && stats.flowlet_rows.is_answered()
+                && stats.compute.rows.is_answered()
         })
     }
 

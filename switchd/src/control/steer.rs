@@ -96,10 +96,9 @@ impl State {
         let (prefixes_v4, prefixes_v6) = program.punted_families();
         let kernel_forwards = self.told.kernel_forwards;
         let validation = program.tables().sources.validation().asking();
-        self.told.settings.resize(self.ports.len(), None);
-        self.told
-            .punts
-            .resize(self.ports.len(), PortPunt::default());
+        let count = self.ports.len();
+        self.told.settings.resize(count, None);
+        self.told.punts.resize(count, PortPunt::default());
         let mut events = Vec::new();
         let entries = self.routing.publisher().ports().iter();
         let told = self.told.settings.iter_mut().zip(&mut self.told.punts);
@@ -121,6 +120,7 @@ impl State {
                 forwards_v6: kernel_forwards[1],
                 validates: validation.contains(port_id(number)),
                 bridged,
+                compute: self.active.config.compute.asked_at(),
                 signals: entry.reading().map(|reading| reading.tpids),
             };
             let mut fail = |error: io::Error| {

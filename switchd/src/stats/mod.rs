@@ -1,5 +1,6 @@
 //! What a worker counts. The worker alone writes; control may read at any time.
 
+mod compute;
 mod csig;
 mod flows;
 pub mod load;
@@ -9,6 +10,7 @@ use crate::drop::DropReason;
 use crate::limits::{CLASSES, PRIORITIES};
 use common::sync::counter::Counter;
 use common::time::{Span, Time};
+pub use compute::{ComputeStats, JobRow};
 pub use csig::{CsigStats, Signed};
 pub use flows::{ElephantRow, FlowletRow, FlowletStats, QueueFlows};
 use on_demand::OnDemand;
@@ -182,6 +184,10 @@ pub struct PortStats {
     pub bridged_packets: Counter,
     /// Packets received for an interface that is no port, and routed.
     pub interface_packets: Counter,
+    /// Messages of in-network compute received and taken: they end here.
+    pub compute_received: Counter,
+    /// Messages of in-network compute that the switch itself sent because of members behind it.
+    pub compute_sent: Counter,
     /// MAC control frames received: they end here.
     pub control_received: Counter,
     /// MAC control frames sent.
@@ -252,6 +258,8 @@ pub struct WorkerStats {
     pub flowlet_rows: OnDemand<FlowletRow>,
     /// Elephants.
     pub elephants: ElephantStats,
+    /// In-network compute.
+    pub compute: Arc<ComputeStats>,
     /// By port number.
     pub ports: Box<[PortStats]>,
 }
@@ -272,6 +280,8 @@ impl Default for PortStats {
             icmp_sent: Counter::new(),
             bridged_packets: Counter::new(),
             interface_packets: Counter::new(),
+            compute_received: Counter::new(),
+            compute_sent: Counter::new(),
             control_received: Counter::new(),
             control_sent: Counter::new(),
             fragmented: Counter::new(),
@@ -298,6 +308,8 @@ impl PortStats {
             &self.pauses_at,
             &self.held,
             &self.icmp_sent,
+            &self.compute_received,
+            &self.compute_sent,
             &self.control_received,
             &self.control_sent,
             &self.fragmented,
@@ -324,12 +336,14 @@ impl PortStats {
 
     /// Packets that the switch itself made because of this port.
     pub fn made(&self) -> u64 {
-        self.icmp_sent.get() + self.control_sent.get() + self.fragments.get()
+        let compute = self.compute_sent.get();
+        self.icmp_sent.get() + self.control_sent.get() + self.fragments.get() + compute
     }
 
     /// Packets received here that did not leave: lost, meant for the port itself, or fragmented.
     pub fn ended(&self) -> u64 {
-        self.dropped_in_all() + self.control_received.get() + self.fragmented.get()
+        let compute = self.compute_received.get();
+        self.dropped_in_all() + self.control_received.get() + self.fragmented.get() + compute
     }
 
     /// Packets lost for any reason.
@@ -375,6 +389,7 @@ impl WorkerStats {
             flowlets: Arc::default(),
             flowlet_rows: OnDemand::default(),
             elephants: ElephantStats::default(),
+            compute: Arc::default(),
             ports: (0..ports).map(|_| PortStats::default()).collect(),
         })
     }

@@ -91,6 +91,10 @@ impl<Q: QueueIo> Worker<Q> {
             Crossing::Control { frame, port } => {
                 self.drop_packet(frame, port, DropReason::RingFull);
             }
+            Crossing::Compute(message) => {
+                let (frame, port) = message.into_frame();
+                self.drop_packet(frame, port, DropReason::RingFull);
+            }
         }
     }
 
@@ -103,6 +107,7 @@ impl<Q: QueueIo> Worker<Q> {
             match crossing {
                 Crossing::Packet(packet) => self.admit(packet),
                 Crossing::Control { frame, port } => self.take_control(frame, port, now),
+                Crossing::Compute(message) => self.await_turn(message),
             }
         }
         self.scratch.crossings = crossings;

@@ -90,6 +90,7 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
             queue_link: self.queue_link,
             probe: Probe::default(),
             observer: None,
+            compute: None,
             stats: self.stats,
             now: Time::ZERO,
             due: Time::NEVER,

@@ -91,6 +91,7 @@ impl<Q: QueueIo> Worker<Q> {
             Outcome::Forwarded(hop) => self.enqueue(frame, parsed, hop, origin),
             Outcome::Unresolved(neighbour) => self.wait(frame, parsed, neighbour, origin),
             Outcome::Fragmented(hop, mtu) => self.fragment(frame, parsed, (hop, mtu), origin),
+            Outcome::Dropped(DropReason::Local) => self.take_own(frame, parsed, origin),
             Outcome::Dropped(reason) => self.drop_packet(frame, origin, reason),
             Outcome::Answered(reason, problem) => {
                 self.answer_and_drop(frame, parsed, (reason, problem), origin);

@@ -1,5 +1,6 @@
 //! What a worker and control tell each other, beyond tables and counters.
 
+use crate::compute::Engine;
 use crate::flows::Observer;
 use crate::id::PortId;
 use crate::trace::Tracer;
@@ -141,4 +142,8 @@ pub enum WorkerCommand {
     Trace(Option<Box<Tracer>>),
     /// Count what passes of each flow with this observer from now on, or with none.
     Observe(Option<Box<Observer>>),
+    /// Reduce for jobs from now on.
+    Compute(Box<Engine>),
+    /// End this job, if the worker has it.
+    DeleteJob(u32),
 }

@@ -18,6 +18,7 @@
 //!   bridge         frames between the stations of a bridge
 //!   interface      packets that arrive or leave by interfaces that are no ports
 //!   dispatch       classify, or wait, or drop and answer
+//!   compute        messages to the switch itself; jobs: those that this worker reduces for
 //!   errors         what the senders of packets are told
 //!   admit          bypass, or charge, cross, queue
 //!   transmit       queues ─▶ rewrite ─▶ devices
@@ -35,12 +36,14 @@
 mod admit;
 mod bridge;
 pub mod builder;
+mod compute;
 mod control_link;
 mod dispatch;
 mod errors;
 pub mod events;
 mod flow_control;
 mod interface;
+mod jobs;
 mod queues;
 mod receive;
 pub mod rings;
@@ -76,6 +79,7 @@ use common::xdp::limits::JUMBO_MAX;
 use common::xdp::queue::{LINE_OVERHEAD, QueueIo};
 use control_link::ControlLink;
 use events::{QueueLink, WorkerCommand};
+use jobs::Compute;
 use rings::{Crossing, Rings, WorkerSet};
 use std::sync::Arc;
 
@@ -115,6 +119,8 @@ pub struct Worker<Q> {
     probe: Probe,
     /// Flow analysis, if it is on.
     observer: Option<Box<Observer>>,
+    /// \[5\]: jobs, if in-network compute is on.
+    compute: Option<Box<Compute>>,
     stats: Arc<WorkerStats>,
     /// When this turn began.
     now: Time,
@@ -210,6 +216,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.probe.flush();
         self.rings.fill(now);
         work += self.drain_rings(now);
+        work += self.compute(now);
         self.watch(now);
         self.pause_peers(now);
         work += self.transmit(now);
@@ -289,7 +296,8 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// Packets that this worker holds: queued, waiting, or on their way into a ring.
     pub fn held(&self) -> usize {
-        self.ports.held() + self.pending.len() + self.rings.outbound()
+        let compute = self.compute.as_ref().map_or(0, |it| it.waiting());
+        self.ports.held() + self.pending.len() + self.rings.outbound() + compute
     }
 
     fn handle_commands(&mut self, now: Time) {
@@ -308,6 +316,10 @@ impl<Q: QueueIo> Worker<Q> {
                 }
                 WorkerCommand::Trace(tracer) => self.probe.follow(tracer, now),
                 WorkerCommand::Observe(observer) => self.observer = observer,
+                WorkerCommand::Compute(engine) => {
+                    self.compute = Some(Box::new(Compute::new(*engine)));
+                }
+                WorkerCommand::DeleteJob(job) => self.delete_job(job, now),
                 WorkerCommand::Hold { port, classes } => {
                     if let Some(place) = self.ports.place_of(port) {
                         self.hold(place, classes, now);
@@ -366,6 +378,8 @@ impl<Q: QueueIo> Worker<Q> {
         if self.observer.as_ref().is_some_and(|it| it.has_releases()) {
             return now;
         }
+        let compute = self.compute.as_ref();
+        let deadline = deadline.min(compute.map_or(Time::NEVER, |it| it.deadline(now)));
         if self.devices.has_unsent() || self.rings.outbound() > 0 {
             // A device that was full or down does not say when it takes packets again, nor does a
             // worker whose ring was full.
@@ -440,7 +454,11 @@ impl<Q> Drop for Worker<Q> {
             match crossing {
                 Crossing::Packet(packet) => packets.push(packet),
                 Crossing::Control { frame, .. } => frames.push(frame),
+                Crossing::Compute(message) => frames.push(message.into_frame().0),
             }
+        }
+        if let Some(compute) = &mut self.compute {
+            compute.abandon(frames);
         }
         self.pending.take(&mut self.scratch.retries, false);
         for packet in &packets {

@@ -4,6 +4,7 @@
 //!   send ─▶ outbound, one for each other worker ──fill──▶ ring ──drain──▶ its owner
 //! ```
 
+use super::jobs::Message;
 use crate::id::PortId;
 use crate::limits::{LANES, MAX_WORKERS, OUTBOUND, RING, STALL};
 use crate::packet::Packet;
@@ -23,6 +24,8 @@ pub enum Crossing {
         /// The port.
         port: PortId,
     },
+    /// A message, to the owner of its job.
+    Compute(Message),
 }
 
 /// A set of workers.
@@ -136,6 +139,11 @@ impl Rings {
             first: 0,
             to_wake: WorkerSet::default(),
         }
+    }
+
+    /// How many workers there are.
+    pub(super) fn workers(&self) -> usize {
+        self.outbound.len().max(1)
     }
 
     /// The worker that owns a port as egress, unless it is this one.

@@ -14,6 +14,7 @@
 //!   feedback.rs trims.rs offers.rs  the same against acknowledgements with marks, against packets
 //!                      that look trimmed, and against offers of multipath
 //!   application.rs     the daemon against an application, with the memory that they share
+//!   compute.rs   in-network compute against members, strangers and parents that say anything
 //!   flows.rs     flow analysis against packets of any connections
 //!   traffic.rs   what the switch is told of its queues, and the books
 //!   program.rs         how a series is read from one input
@@ -23,6 +24,7 @@
 
 mod application;
 mod attack;
+mod compute;
 mod feedback;
 mod flows;
 mod hosts;
@@ -70,6 +72,7 @@ pub const TARGETS: &[Target] = &[
     target("icrc", targets::icrc),
     target("ack_blocks", feedback::blocks),
     target("cm", targets::cm),
+    target("compute", targets::compute),
     target("frame", targets::frame),
     target("netlink", netlink::decode),
     target("netlink_follow", netlink::follow),
@@ -86,6 +89,7 @@ pub const TARGETS: &[Target] = &[
     target("host_offers", offers::negotiations),
     target("host_application", application::steps),
     target("switch_parse", switch::parse),
+    target("switch_compute", compute::steps),
     target("switch_flows", flows::packets),
     target("switch_turns", switch::turns),
     target("switch_config", settings::switch_config),

@@ -2,6 +2,7 @@
 
 use common::wire::checksum::Sum;
 use common::wire::cm::Mad;
+use common::wire::compute::{HEADER_LEN, Key, Packet};
 use common::wire::csig::{self, Kind, Tag, Tpids};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};
@@ -43,6 +44,34 @@ pub(super) fn ethernet(input: &[u8]) {
         assert!(stack.payload_at <= input.len() && stack.tags <= vlan::MAX_TAGS);
         assert_eq!(stack.outer.is_some(), stack.tags > 0);
     }
+}
+
+/// SW-42: a message is what it was when it is written again, also if only its checksum was wrong.
+pub(super) fn compute(input: &[u8]) {
+    let _ = Packet::read(input);
+    let mut bytes = input.to_vec();
+    if bytes.len() >= HEADER_LEN {
+        bytes[36..HEADER_LEN].fill(0);
+        let sum = crc32(&bytes);
+        bytes[36..40].copy_from_slice(&sum.to_be_bytes());
+    }
+    let Ok(read) = Packet::read(&bytes) else {
+        return;
+    };
+    let mut again = vec![0xee; read.len()];
+    assert_eq!(read.write(None, &mut again), Ok(bytes.len()));
+    assert_eq!(again, bytes);
+    let key = Key::of_job(&[7; 32], read.job);
+    assert!(!key.sealed(&bytes), "it has no tag");
+    read.write(Some(&key), &mut again).expect("it has room");
+    assert!(key.sealed(&again));
+}
+
+/// The CRC of Ethernet, bit by bit (IEEE 802.3 §3.2.9).
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| crc >> 1 ^ if crc & 1 == 0 { 0 } else { 0xedb8_8320 };
+    let byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), step);
+    !bytes.iter().fold(u32::MAX, byte)
 }
 
 /// CS-1, SW-52: what is found is inside the frame and last, and what is read of it is what is

@@ -43,7 +43,7 @@ const SWITCHD: &[Floor] = &[
     together(&[
         "id", "packet", "drop", "outcome", "limits", "bit_set", "tables", "stats", "trace", "flows",
     ]),
-    apart(&["io", "ingress", "forward", "traffic", "egress"]),
+    apart(&["io", "ingress", "forward", "compute", "traffic", "egress"]),
     apart(&["worker", "insight"]),
     together(&["preflight", "config", "control", "switch"]).around(),
 ];

@@ -19,6 +19,7 @@ use source::{Source, sources, texts};
 /// daemons, which [`layers::is_in_an_engine`] knows.
 const PURE: &[&str] = &[
     "common/src/flow_control/",
+    "common/src/reduce/",
     "common/src/time.rs",
     "common/src/units.rs",
     "common/src/wire/",

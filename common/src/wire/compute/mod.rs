@@ -99,7 +99,7 @@ impl Slot {
         let slots = if slots == 0 { 1 } else { slots as u64 };
         Self {
             number: (sequence % slots) as u16,
-            version: (sequence / slots & 1) as u8,
+            version: ((sequence / slots) & 1) as u8,
         }
     }
 

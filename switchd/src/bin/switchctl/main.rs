@@ -69,6 +69,34 @@ enum Command {
     /// Follow packets through the switch: what each stage decided, and why packets were dropped
     #[command(after_help = FILTER_HELP)]
     Trace(Traces),
+    /// Jobs of in-network compute
+    #[command(subcommand)]
+    Inc(Inc),
+}
+
+#[derive(Debug, Subcommand)]
+enum Inc {
+    /// Jobs that form, run, or were over a moment ago
+    Jobs,
+    /// End a job: all its members get an error
+    Delete {
+        /// Its number
+        job: u32,
+    },
+}
+
+impl Inc {
+    fn request(&self) -> Request {
+        match self {
+            Self::Jobs => Request::Show(ShowRequest {
+                topic: Topic::Jobs,
+                prefix: None,
+                names: Vec::new(),
+                limit: None,
+            }),
+            Self::Delete { job } => Request::DeleteJob { job: *job },
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -341,6 +369,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         }),
         Command::Reload => Request::Reload,
         Command::Trace(traces) => traces.request()?,
+        Command::Inc(inc) => inc.request(),
     };
     let pcap = match &arguments.command {
         Command::Trace(traces) => traces.pcap.as_ref(),

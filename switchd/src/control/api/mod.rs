@@ -3,6 +3,7 @@
 
 mod aiecn;
 mod bridge;
+mod compute;
 mod csig;
 mod flows;
 mod traffic;
@@ -12,6 +13,7 @@ pub use crate::trace::{Shown, Totals};
 pub use aiecn::{AiEcnChange, AiEcnFeatures, AiEcnReport, AiEcnRow, Marks};
 pub use bridge::{BridgeRow, StationRow};
 pub use common::schedulers::SchedulerRow;
+pub use compute::JobRow;
 pub use csig::{CsigRow, IntRow};
 pub use flows::{FlowDirection, FlowRow};
 pub use traffic::{
@@ -48,6 +50,11 @@ pub enum Request {
     Reload,
     /// Follow packets through the switch.
     Trace(TraceRequest),
+    /// End a job of in-network compute.
+    DeleteJob {
+        /// Its number.
+        job: u32,
+    },
 }
 
 /// Which packets are followed, and for how long.
@@ -192,6 +199,8 @@ pub enum Topic {
     Flows,
     /// Marking thresholds that follow the traffic.
     Aiecn,
+    /// Jobs of in-network compute.
+    Jobs,
 }
 
 /// The answer.
@@ -236,6 +245,7 @@ pub enum Answer {
     Schedulers(Vec<SchedulerRow>),
     Flows(Vec<FlowRow>),
     Aiecn(AiEcnReport),
+    Jobs(Vec<JobRow>),
     Trace(TraceReport),
     Done,
 }

@@ -305,6 +305,8 @@ pub enum EventKind {
     FdbRoom,
     /// Marking thresholds follow the traffic.
     Thresholds,
+    /// A job of in-network compute was ended.
+    Compute,
 }
 
 impl EventKind {
@@ -327,7 +329,8 @@ impl EventKind {
             | Self::Port
             | Self::LinkUp
             | Self::FdbRoom
-            | Self::Thresholds => Severity::Info,
+            | Self::Thresholds
+            | Self::Compute => Severity::Info,
         }
     }
 
@@ -356,6 +359,7 @@ impl EventKind {
             Self::FdbFull => "fdb_full",
             Self::FdbRoom => "fdb_room",
             Self::Thresholds => "thresholds",
+            Self::Compute => "compute",
         }
     }
 }

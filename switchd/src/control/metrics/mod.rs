@@ -2,6 +2,7 @@
 //! workers.
 
 mod aiecn;
+mod compute;
 mod csig;
 mod flows;
 mod traffic;
@@ -163,6 +164,7 @@ impl State {
                 .add(&[], known.bad());
         }
         self.scrape_flows(&mut families);
+        self.scrape_compute(&mut families);
         families
             .counter(
                 "switchd_admin_requests_total",

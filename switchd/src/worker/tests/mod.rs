@@ -2,6 +2,7 @@
 
 mod bridge;
 mod bypass;
+mod compute;
 mod control;
 mod csig;
 mod int;

@@ -2,6 +2,7 @@
 
 mod aiecn;
 mod bridge;
+mod compute;
 mod csig;
 mod flows;
 mod grid;
@@ -45,6 +46,7 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Schedulers(rows) => serde_json::to_string_pretty(rows),
         Answer::Flows(rows) => serde_json::to_string_pretty(rows),
         Answer::Aiecn(report) => serde_json::to_string_pretty(report),
+        Answer::Jobs(rows) => serde_json::to_string_pretty(rows),
         Answer::Fdb(rows) => serde_json::to_string_pretty(rows),
         Answer::Trace(traced) => serde_json::to_string_pretty(traced),
         Answer::Done => serde_json::to_string_pretty(&serde_json::json!({ "done": true })),
@@ -198,6 +200,7 @@ fn table(answer: &Answer, all: bool) -> String {
         Answer::Schedulers(rows) => schedulers::links(rows),
         Answer::Flows(rows) => flows::flows(rows),
         Answer::Aiecn(report) => aiecn::queues(report),
+        Answer::Jobs(rows) => compute::jobs(rows),
         Answer::Fdb(rows) => bridge::stations(rows),
         Answer::Status(_)
         | Answer::Done

@@ -1,0 +1,118 @@
+//! Packets that wait for their share of the worker's turns.
+//!
+//! A turn takes so many at most, one of each job in turn: a job that floods waits behind itself,
+//! and forwarding goes on. Jobs are told apart by their number alone, which costs no look at the
+//! jobs; what no job has is bounded like a job.
+
+use std::collections::VecDeque;
+
+/// Queues: jobs whose numbers agree in the low bits share one.
+const QUEUES: usize = 16;
+
+/// Packets that wait for one queue: four of each of 64 members, which may come at once.
+const DEPTH: usize = 256;
+
+/// Packets that a turn takes: as many as it takes from a port, so that a saturating job costs
+/// forwarding no more than another port would.
+pub const TURN: usize = 128;
+
+/// Queues of packets, by job.
+#[derive(Debug)]
+pub struct Backlog<T> {
+    queues: Vec<VecDeque<T>>,
+    /// The one that is served next.
+    next: usize,
+    len: usize,
+}
+
+impl<T> Default for Backlog<T> {
+    fn default() -> Self {
+        Self {
+            queues: (0..QUEUES)
+                .map(|_| VecDeque::with_capacity(DEPTH))
+                .collect(),
+            next: 0,
+            len: 0,
+        }
+    }
+}
+
+/// The number of the job that a message names; zero if it ends before.
+pub fn job_of(message: &[u8]) -> u32 {
+    let number = message.get(4..8).and_then(|it| it.first_chunk());
+    number.map_or(0, |it| u32::from_be_bytes(*it))
+}
+
+impl<T> Backlog<T> {
+    /// Packets that may wait in all.
+    pub const MOST: usize = QUEUES * DEPTH;
+
+    /// Puts a packet behind those of its job, or gives it back if there is no room.
+    ///
+    /// # Errors
+    /// The packet.
+    pub fn push(&mut self, job: u32, packet: T) -> Result<(), T> {
+        let queue = &mut self.queues[job as usize % QUEUES];
+        if queue.len() >= DEPTH {
+            return Err(packet);
+        }
+        queue.push_back(packet);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// The next packet, of the next job.
+    pub fn pop(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        for _ in 0..QUEUES {
+            let queue = &mut self.queues[self.next];
+            self.next = (self.next + 1) % QUEUES;
+            if let Some(packet) = queue.pop_front() {
+                self.len -= 1;
+                return Some(packet);
+            }
+        }
+        None
+    }
+
+    /// Packets that wait.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SW-42: jobs take turns, however much of one waits, and what exceeds its room is given back.
+    #[test]
+    fn jobs_take_turns_and_are_bounded() {
+        let mut backlog = Backlog::default();
+        for number in 0..DEPTH {
+            assert_eq!(backlog.push(1, (1, number)), Ok(()));
+        }
+        assert_eq!(backlog.push(1, (1, DEPTH)), Err((1, DEPTH)));
+        assert_eq!(backlog.push(2, (2, 0)), Ok(()));
+        assert_eq!(backlog.push(2, (2, 1)), Ok(()));
+        let first: Vec<_> = (0..5).map_while(|_| backlog.pop()).collect();
+        assert_eq!(first, [(1, 0), (2, 0), (1, 1), (2, 1), (1, 2)]);
+        assert_eq!(backlog.len(), DEPTH - 3);
+        while backlog.pop().is_some() {}
+        assert!(backlog.is_empty());
+    }
+
+    /// SW-42: the job is read where the header has it, and a message without one is no panic.
+    #[test]
+    fn the_job_is_read_from_the_message() {
+        assert_eq!(job_of(&[0, 0, 0, 0, 1, 2, 3, 4, 5]), 0x0102_0304);
+        assert_eq!(job_of(&[0, 0, 0, 0, 1, 2, 3]), 0);
+    }
+}

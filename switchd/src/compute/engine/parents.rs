@@ -1,0 +1,292 @@
+//! What the switches above say, and what they are told: to them this switch is a member.
+
+use super::{Datagram, Engine, Outbox};
+use crate::compute::job::{Job, Phase};
+use crate::compute::parent::{ASK_AGAIN, Parent};
+use crate::compute::slots::State;
+use crate::drop::DropReason;
+use common::time::Time;
+use common::wire::compute::{Chunk, Flags, Message, Packet, Reason, Slot, Verdict, Work};
+
+/// A message to a parent.
+fn to_parent<'a>(job: &Job, parent: &Parent, flags: Flags, message: Message<'a>) -> Packet<'a> {
+    Packet {
+        flags,
+        job: job.id,
+        epoch: parent.epoch(),
+        rank: job.rank_above(),
+        message,
+    }
+}
+
+impl Engine {
+    /// Asks the parents of a job if all members are here, or begins it if there are none.
+    pub(super) fn forward_join(&mut self, id: u32, now: Time, out: &mut impl Outbox) {
+        let Some(at) = self.jobs.iter().position(|job| job.id == id) else {
+            return;
+        };
+        let job = &mut self.jobs[at];
+        if job.phase != Phase::Forming || !job.is_complete() {
+            return;
+        }
+        if job.parents.is_empty() {
+            return self.run(at, now, out);
+        }
+        for parent in &mut job.parents {
+            // At once.
+            (parent.sent, parent.heard) = (Time::ZERO, now);
+        }
+        self.ask_parents(at, now, out);
+    }
+
+    /// Asks those parents again that have not answered.
+    pub(super) fn ask_parents(&mut self, at: usize, now: Time, out: &mut impl Outbox) {
+        if !self.jobs[at].is_complete() {
+            return;
+        }
+        for number in 0..self.jobs[at].parents.len() {
+            let job = &self.jobs[at];
+            let parent = &job.parents[number];
+            let is_due = parent.sent == Time::ZERO || now.since(parent.sent) >= ASK_AGAIN;
+            // One that has admitted wants to hear that this switch lives until all have.
+            if !is_due {
+                continue;
+            }
+            let join = Message::Join(job.join_above());
+            let mut packet = to_parent(job, parent, Flags::default(), join);
+            packet.epoch = 0;
+            let was_sent = out.send(&parent.peer, &packet, job.key.as_ref());
+            self.count_sent(was_sent);
+            self.jobs[at].parents[number].sent = now;
+        }
+        self.expect(now + ASK_AGAIN);
+    }
+
+    /// A message of a parent.
+    pub(super) fn hear_parent(
+        &mut self,
+        at: usize,
+        datagram: &Datagram<'_>,
+        packet: &Packet<'_>,
+        now: Time,
+        out: &mut impl Outbox,
+    ) -> Result<(), DropReason> {
+        let job = &mut self.jobs[at];
+        let from = datagram.peer.remote;
+        let number = job.parents.iter().position(|it| it.peer.remote == from);
+        let Some(number) = number.filter(|_| packet.rank == job.rank_above()) else {
+            return Err(DropReason::ComputeStranger);
+        };
+        let (phase, generation) = (job.phase, job.terms.generation);
+        // One that was asked before this switch started anew may answer before all are here again.
+        let is_forming = phase == Phase::Forming && job.is_complete();
+        let parent = &mut job.parents[number];
+        let is_epoch = parent.terms.is_some() && packet.epoch == parent.epoch();
+        match packet.message {
+            Message::Admit(terms) if terms.generation == generation => {
+                parent.heard = now;
+                parent.peer.port = datagram.peer.port;
+                if is_forming && parent.terms.is_none() {
+                    parent.terms = Some((packet.epoch, terms));
+                    if job.parents.iter().all(|it| it.terms.is_some()) {
+                        self.run(at, now, out);
+                    }
+                }
+                Ok(())
+            }
+            Message::Refuse(verdict)
+                if phase == Phase::Forming && verdict.generation == generation =>
+            {
+                self.end_by_parent(at, verdict, now, out);
+                Ok(())
+            }
+            Message::Alive if phase == Phase::Forming => {
+                parent.heard = now;
+                Ok(())
+            }
+            Message::Left | Message::Error(_) if matches!(phase, Phase::Over(..)) => {
+                parent.left = true;
+                Ok(())
+            }
+            _ if !is_epoch || phase == Phase::Forming => Err(DropReason::ComputeEpoch),
+            Message::Error(verdict) => {
+                self.end_by_parent(at, verdict, now, out);
+                Ok(())
+            }
+            Message::Alive => {
+                parent.heard = now;
+                Ok(())
+            }
+            Message::Result(chunk) if phase == Phase::Running => {
+                parent.heard = now;
+                let is_ce = datagram.is_ce || packet.flags.contain(Flags::CE);
+                let is_partial = packet.flags.contain(Flags::PARTIAL);
+                self.take_result((at, number), (is_ce, is_partial), &chunk, now, out)
+            }
+            _ => Err(DropReason::ComputeUnexpected),
+        }
+    }
+
+    /// A parent ended the job: all learn its verdict, and the parents that go on.
+    fn end_by_parent(&mut self, at: usize, verdict: Verdict, now: Time, out: &mut impl Outbox) {
+        let reason = match verdict.reason {
+            Reason::UnknownJob | Reason::StaleEpoch => Reason::ParentLost,
+            reason => reason,
+        };
+        let verdict = Verdict {
+            reason,
+            level: verdict.level.saturating_add(1),
+            generation: self.jobs[at].terms.generation,
+            ..verdict
+        };
+        self.end(at, verdict, now, out);
+    }
+
+    /// A result of a parent, whole or partial.
+    fn take_result(
+        &mut self,
+        (at, number): (usize, usize),
+        (is_ce, is_partial): (bool, bool),
+        chunk: &Chunk<'_>,
+        now: Time,
+        out: &mut impl Outbox,
+    ) -> Result<(), DropReason> {
+        let job = &mut self.jobs[at];
+        let parent = &mut job.parents[number];
+        if chunk.slot != Slot::of(chunk.sequence, parent.slots()) {
+            return Err(DropReason::ComputeUnexpected);
+        }
+        if is_partial {
+            return Ok(());
+        }
+        let trees = u64::from(
+            job.terms
+                .levels()
+                .first()
+                .map_or(1, |level| level.trees.max(1)),
+        );
+        let own = chunk.sequence.checked_mul(trees);
+        let own = own.and_then(|own| own.checked_add(number as u64));
+        let Some(sequence) = own else {
+            return Err(DropReason::ComputeUnexpected);
+        };
+        match job.slots.take_result(sequence, is_ce, chunk) {
+            Some(place) => {
+                let entry = job.slots.entry(place);
+                if entry.tries == 1 {
+                    parent.note_round_trip(now.since(entry.sent));
+                }
+                self.stats.completed.add(1);
+                self.deliver(at, place, None, out);
+                Ok(())
+            }
+            // It came before, or nobody asked.
+            None => Err(DropReason::ComputeUnexpected),
+        }
+    }
+
+    /// Sends what came of the members to the parent of its tree.
+    pub(super) fn send_up(&mut self, at: usize, place: usize, now: Time, out: &mut impl Outbox) {
+        let job = &self.jobs[at];
+        let entry = job.slots.entry(place);
+        let trees = u64::from(job.trees());
+        let tree = usize::try_from(entry.sequence % trees).unwrap_or(0);
+        let Some(parent) = job.parents.get(tree) else {
+            return;
+        };
+        let sequence = entry.sequence / trees;
+        let is_again = entry.tries > 0;
+        let is_root = entry.roots != 0;
+        let flags = Flags::CE.when(entry.is_ce);
+        let flags = flags.with(Flags::RETRANSMISSION.when(is_again));
+        let flags = flags.with(Flags::ROOT.when(is_root));
+        let data = match entry.work {
+            Work::Broadcast if !is_root => &[],
+            _ => job.slots.vector(place),
+        };
+        let chunk = Chunk {
+            work: entry.work,
+            slot: Slot::of(sequence, parent.slots()),
+            sequence,
+            contributions: 1 << job.rank_above(),
+            data,
+        };
+        let packet = to_parent(job, parent, flags, Message::Contribution(chunk));
+        let was_sent = out.send(&parent.peer, &packet, job.key.as_ref());
+        self.count_sent(was_sent);
+        self.stats.sent_up.add(1);
+        if is_again {
+            self.stats.sent_up_again.add(1);
+        }
+        let job = &mut self.jobs[at];
+        job.parents[tree].sent = now;
+        let entry = job.slots.entry_mut(place);
+        entry.sent = now;
+        entry.tries = entry.tries.saturating_add(1);
+        self.expect(now + super::SCAN);
+    }
+
+    /// Sends up again what waits for too long, tells parents that this switch lives, and notices
+    /// when one does not.
+    pub(super) fn tend_parents(&mut self, at: usize, now: Time, out: &mut impl Outbox) {
+        let lease = self.settings.lease;
+        let job = &self.jobs[at];
+        if job.parents.iter().any(|it| now.since(it.heard) >= lease) {
+            let verdict = job.verdict(Reason::ParentLost, None);
+            return self.end(at, verdict, now, out);
+        }
+        if job.slots.open > 0 && !job.parents.is_empty() {
+            for place in 0..2 * usize::from(job.slots.count) {
+                let job = &self.jobs[at];
+                let entry = job.slots.entry(place);
+                if entry.state != State::Pending {
+                    continue;
+                }
+                let tree = usize::try_from(entry.sequence % u64::from(job.trees())).unwrap_or(0);
+                let patience = job.parents[tree].patience(entry.tries, lease);
+                if now.since(entry.sent) >= patience {
+                    self.send_up(at, place, now, out);
+                }
+            }
+        }
+        for number in 0..self.jobs[at].parents.len() {
+            let job = &self.jobs[at];
+            let parent = &job.parents[number];
+            if now.since(parent.sent) < lease.divided_by(4) {
+                continue;
+            }
+            let packet = to_parent(job, parent, Flags::default(), Message::KeepAlive);
+            let was_sent = out.send(&parent.peer, &packet, job.key.as_ref());
+            self.count_sent(was_sent);
+            self.jobs[at].parents[number].sent = now;
+        }
+    }
+
+    /// Tells the parents that the job is over here, and why.
+    pub(super) fn part(&mut self, at: usize, now: Time, out: &mut impl Outbox) {
+        let job = &self.jobs[at];
+        let Phase::Over(verdict, _) = job.phase else {
+            return;
+        };
+        for number in 0..job.parents.len() {
+            let job = &self.jobs[at];
+            let parent = &job.parents[number];
+            if parent.left || parent.terms.is_none() {
+                continue;
+            }
+            let packet = to_parent(job, parent, Flags::default(), Message::Leave(verdict));
+            let was_sent = out.send(&parent.peer, &packet, job.key.as_ref());
+            self.count_sent(was_sent);
+            self.jobs[at].parents[number].sent = now;
+        }
+    }
+
+    /// Tells the parents again until they know.
+    pub(super) fn tend_parting(&mut self, at: usize, now: Time, out: &mut impl Outbox) {
+        let parents = &self.jobs[at].parents;
+        let mut waiting = parents.iter().filter(|it| !it.left && it.terms.is_some());
+        if waiting.any(|it| now.since(it.sent) >= ASK_AGAIN) {
+            self.part(at, now, out);
+        }
+    }
+}

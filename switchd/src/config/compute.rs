@@ -1,0 +1,202 @@
+//! `[compute]`: in-network compute, as it is written, checked, and as the workers need it (SW-40).
+
+use crate::compute::Settings;
+use common::config::{Refusal, Refusals, within};
+use common::time::Span;
+use common::wire::compute::{PAYLOAD_MAX, PORT, SLOTS_MAX};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// In-network compute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Compute {
+    /// The switch reduces for jobs.
+    pub enabled: bool,
+    /// The UDP port that it is asked at.
+    pub port: u16,
+    /// The address from which it asks switches above; empty: there are none.
+    pub address: String,
+    /// Addresses of the switches above.
+    pub parents: Vec<IpAddr>,
+    /// Sources that may join; empty: all.
+    pub members: Vec<IpNet>,
+    /// A file with the secret of the fabric; empty: messages are not sealed.
+    pub secret_file: PathBuf,
+    /// Jobs of a worker at most.
+    pub jobs: u32,
+    /// Memory that the vectors of a worker's jobs may take.
+    pub memory_megabytes: u32,
+    /// Slots of a job at most.
+    pub slots: u16,
+    /// Bytes of a vector in a message at most.
+    pub payload_bytes: u16,
+    /// How long a member may be silent.
+    pub lease_milliseconds: u64,
+    /// In which time all members of a job must come.
+    pub forming_seconds: u64,
+    /// How long it is remembered how a job ended.
+    pub remembered_seconds: u64,
+    /// Differentiated services code point of what is sent.
+    pub dscp: u8,
+}
+
+impl Default for Compute {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            port: PORT,
+            address: String::new(),
+            parents: Vec::new(),
+            members: Vec::new(),
+            secret_file: PathBuf::new(),
+            jobs: 16,
+            memory_megabytes: 64,
+            slots: 1024,
+            #[expect(clippy::cast_possible_truncation, reason = "1400")]
+            payload_bytes: PAYLOAD_MAX as u16,
+            lease_milliseconds: 2_000,
+            forming_seconds: 5,
+            remembered_seconds: 10,
+            dscp: 0,
+        }
+    }
+}
+
+impl Compute {
+    pub(super) fn validate(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let mut check = |name: &str, value, least, most| {
+            refusals.keep(within(&format!("compute.{name}"), value, least, most));
+        };
+        check("port", self.port.into(), 1, 65_535);
+        check("jobs", self.jobs.into(), 1, 1_000);
+        check("memory_megabytes", self.memory_megabytes.into(), 1, 65_536);
+        check("slots", self.slots.into(), 1, SLOTS_MAX as u64);
+        check(
+            "payload_bytes",
+            self.payload_bytes.into(),
+            8,
+            PAYLOAD_MAX as u64,
+        );
+        check("lease_milliseconds", self.lease_milliseconds, 100, 60_000);
+        check("forming_seconds", self.forming_seconds, 1, 600);
+        check("remembered_seconds", self.remembered_seconds, 1, 600);
+        check("dscp", self.dscp.into(), 0, 63);
+        refusals.keep(self.check_address());
+        refusals.or(())
+    }
+
+    /// The address from which parents are asked.
+    ///
+    /// # Errors
+    /// It is none, it is missing, or it is of another version than that of a parent.
+    fn check_address(&self) -> Result<Option<IpAddr>, Refusal> {
+        let refused = |reason: String| Err(Refusal::alone("compute.address", reason));
+        if self.address.is_empty() {
+            return match self.parents.first() {
+                None => Ok(None),
+                Some(parent) => refused(format!("is missing, and {parent} is a parent")),
+            };
+        }
+        let Ok(address) = self.address.parse::<IpAddr>() else {
+            return refused(format!("{:?} is no address", self.address));
+        };
+        let mut others = self.parents.iter();
+        match others.find(|it| it.is_ipv4() != address.is_ipv4()) {
+            Some(other) => refused(format!("{address} is of another version than {other}")),
+            None => Ok(Some(address)),
+        }
+    }
+
+    /// The UDP port that the switch is asked at, if it is.
+    pub fn asked_at(&self) -> Option<u16> {
+        self.enabled.then_some(self.port)
+    }
+
+    /// What a worker needs.
+    pub fn settings(&self, secret: Option<[u8; 32]>) -> Settings {
+        let parents = self.parents.iter();
+        Settings {
+            port: self.port,
+            address: self.check_address().ok().flatten(),
+            parents: parents.map(|it| SocketAddr::new(*it, self.port)).collect(),
+            members: self.members.clone(),
+            secret,
+            jobs: self.jobs as usize,
+            memory: (self.memory_megabytes as usize) << 20,
+            slots: self.slots,
+            payload: self.payload_bytes,
+            lease: Span::from_millis(self.lease_milliseconds),
+            forming: Span::from_secs(self.forming_seconds),
+            remembered: Span::from_secs(self.remembered_seconds),
+            dscp: self.dscp,
+        }
+    }
+}
+
+/// The secret that a file has: 64 hexadecimal digits, and white space around them. `None` if they
+/// are something else.
+pub fn secret(text: &str) -> Option<[u8; 32]> {
+    let digits = text.trim();
+    let mut secret = [0; 32];
+    if digits.len() != 64 || !digits.is_ascii() {
+        return None;
+    }
+    for (byte, pair) in secret.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SW-42: a secret is 64 digits, nothing else.
+    #[test]
+    fn secrets_are_64_digits() {
+        let text = format!(" {}ff\n", "0a".repeat(31));
+        let mut wanted = [10; 32];
+        wanted[31] = 255;
+        assert_eq!(secret(&text), Some(wanted));
+        for wrong in [
+            "",
+            "0a",
+            &"0g".repeat(32),
+            &"0a".repeat(33),
+            &"é".repeat(32),
+        ] {
+            assert_eq!(secret(wrong), None, "{wrong}");
+        }
+    }
+
+    /// SW-40: parents are asked from an address of their version.
+    #[test]
+    fn parents_need_an_address() {
+        let parent = vec!["10.0.0.1".parse().expect("an address")];
+        let with = |address: &str| Compute {
+            address: address.to_owned(),
+            parents: parent.clone(),
+            ..Compute::default()
+        };
+        for (address, complaint) in [
+            ("", "is missing"),
+            ("here", "is no address"),
+            ("fd00::1", "another version"),
+        ] {
+            let refused = with(address).validate().expect_err(complaint);
+            assert!(format!("{refused:?}").contains(complaint), "{refused:?}");
+        }
+        let fine = with("10.0.0.9");
+        assert!(fine.validate().is_ok() && Compute::default().validate().is_ok());
+        let settings = fine.settings(None);
+        assert_eq!(
+            settings.parents,
+            ["10.0.0.1:4795".parse().expect("an address")]
+        );
+    }
+}

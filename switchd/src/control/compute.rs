@@ -1,0 +1,104 @@
+//! In-network compute among the duties of control: the workers get their engines, operators end
+//! jobs.
+
+use super::api::{Event, EventKind, JobRow};
+use super::state::State;
+use crate::compute::Engine;
+use crate::config::compute::secret;
+use crate::stats;
+use crate::worker::events::WorkerCommand;
+use std::time::SystemTime;
+
+/// The first epoch of a switch that begins now: seconds of the clock, which no switch before it has
+/// reached. Most of a century fits.
+fn first_epoch() -> u32 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = now.unwrap_or_default().as_secs();
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}
+
+/// A job as operators see it.
+fn shown(worker: usize, row: &stats::JobRow) -> JobRow {
+    JobRow {
+        job: row.job,
+        worker,
+        epoch: row.epoch,
+        generation: row.generation,
+        state: row.state.to_owned(),
+        blamed: row.blamed,
+        members: row.members.0,
+        size: row.members.1,
+        parents: row.parents,
+        slots: row.slots,
+        open: row.open,
+        memory_bytes: row.memory,
+        deterministic: row.deterministic,
+        age_seconds: row.age.as_secs_f64(),
+    }
+}
+
+impl State {
+    /// Has the workers reduce for jobs, if that is configured.
+    ///
+    /// # Errors
+    /// The secret cannot be read, or a worker takes no commands.
+    pub fn begin_to_compute(&mut self) -> Result<(), String> {
+        let config = self.active.config.compute.clone();
+        if !config.enabled {
+            return Ok(());
+        }
+        let path = &config.secret_file;
+        let secret = if path.as_os_str().is_empty() {
+            None
+        } else {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+            let wrong = || format!("{}: no secret of 64 hexadecimal digits", path.display());
+            Some(secret(&text).ok_or_else(wrong)?)
+        };
+        let settings = config.settings(secret);
+        for worker in 0..self.workers.len() {
+            let stats = self.workers[worker].stats.compute.clone();
+            let engine = Engine::new(settings.clone(), first_epoch(), stats);
+            self.command(worker, WorkerCommand::Compute(Box::new(engine)))?;
+        }
+        Ok(())
+    }
+
+    /// Asks the workers for their jobs.
+    pub(super) fn ask_for_jobs(&self) {
+        for worker in &self.workers {
+            worker.stats.compute.rows.ask();
+            worker.waker.wake();
+        }
+    }
+
+    /// The jobs, with their workers.
+    ///
+    /// # Errors
+    /// In-network compute is off.
+    pub(super) fn jobs(&self) -> Result<Vec<JobRow>, String> {
+        if !self.active.config.compute.enabled {
+            return Err("in-network compute is off: see [compute] in the configuration".to_owned());
+        }
+        let workers = self.workers.iter().enumerate();
+        let jobs = workers.flat_map(|(number, worker)| {
+            let rows = worker.stats.compute.rows.answered().unwrap_or_default();
+            rows.into_iter().map(move |row| shown(number, &row))
+        });
+        Ok(jobs.collect())
+    }
+
+    /// Ends a job: its members get an error.
+    ///
+    /// # Errors
+    /// In-network compute is off, or the worker takes no commands.
+    pub(super) fn delete_job(&mut self, job: u32) -> Result<(), String> {
+        self.jobs()?;
+        let worker = job as usize % self.workers.len().max(1);
+        self.command(worker, WorkerCommand::DeleteJob(job))?;
+        let text = format!("job {job} was ended by an operator");
+        self.note_event(Event::new(EventKind::Compute, text));
+        Ok(())
+    }
+}

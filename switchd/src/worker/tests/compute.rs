@@ -1,0 +1,176 @@
+//! SW-40, SW-42: messages of in-network compute through whole workers.
+
+use super::*;
+use crate::compute::{Backlog, Engine, Settings};
+use common::wire::compute::{
+    Chunk, Element, Flags, Join, Message, Operation, PORT, Packet, Slot, Work,
+};
+
+/// A switch with jobs and the addresses 10.0.0.254 and fd00:0::254.
+fn computing(workers: usize) -> Switch {
+    let mut switch = Switch::new(2, workers);
+    switch.tables(|tables| tables.groups.push(Group::Local));
+    for own in ["10.0.0.254/32", "fd00:0::254/128"] {
+        let own = own.parse().expect("a prefix");
+        switch.fib.insert(own, GroupId(2)).expect("room");
+    }
+    for (stats, commands) in switch.stats.iter().zip(&switch.commands) {
+        let engine = Engine::new(Settings::default(), 1, stats.compute.clone());
+        let command = WorkerCommand::Compute(Box::new(engine));
+        commands.send(command).expect("room");
+    }
+    switch
+}
+
+/// A frame with a message of the host behind a port, over either version.
+fn frame(from: usize, is_v6: bool, packet: &Packet<'_>) -> Vec<u8> {
+    let udp = Udp {
+        from,
+        payload: packet.len(),
+        ..Udp::to(if is_v6 { "fd00:0::254" } else { "10.0.0.254" })
+    };
+    let mut bytes = udp.frame();
+    let transport = if is_v6 { 54 } else { 34 };
+    bytes[transport + 2..transport + 4].copy_from_slice(&PORT.to_be_bytes());
+    let payload = &mut bytes[transport + udp::HEADER_LEN..];
+    packet.write(None, payload).expect("room");
+    bytes
+}
+
+fn packet(job: u32, rank: u16, message: Message<'_>) -> Packet<'_> {
+    Packet {
+        flags: Flags::default(),
+        job,
+        epoch: 1,
+        rank,
+        message,
+    }
+}
+
+/// What a frame that left says, and the ECN field and TTL that it says it with.
+fn said(frame: &[u8]) -> (Packet<'_>, u8, u8) {
+    let (transport, ecn, ttl) = match frame[12] {
+        0x08 => (34, frame[15] & 3, frame[22]),
+        _ => (54, frame[15] >> 4 & 3, frame[21]),
+    };
+    let datagram = udp::Datagram::new_checked(&frame[transport..]).expect("a datagram");
+    assert_eq!((datagram.src_port(), datagram.dst_port()), (PORT, 1000));
+    let payload = &frame[transport + udp::HEADER_LEN..transport + datagram.len()];
+    (Packet::read(payload).expect("a message"), ecn, ttl)
+}
+
+/// SW-40: two members at different ports and of different workers, one of each version of IP, have
+/// their sum, whichever worker has the job, and the books balance.
+#[test]
+fn members_at_all_workers_have_their_sum() {
+    for workers in [1, 2] {
+        for job in [4, 5] {
+            let mut switch = computing(workers);
+            let join = |world| Join {
+                slots: 4,
+                payload: 64,
+                operations: Operation::Sum.bit(),
+                elements: Element::U32.bit(),
+                ..Join::new(1, world, 2)
+            };
+            for rank in [0_u16, 1] {
+                let join = packet(job, rank, Message::Join(join(rank)));
+                switch.offer(rank.into(), &frame(rank.into(), rank == 1, &join));
+            }
+            let left = switch.run();
+            for (port, frames) in left.iter().enumerate() {
+                let (packet, ecn, ttl) = said(&frames[0]);
+                assert!(matches!(packet.message, Message::Admit(_)), "{packet:?}");
+                assert_eq!((usize::from(packet.rank), ecn, ttl), (port, 2, 64));
+            }
+            let data = [1, 0, 0, 0, 2, 0, 0, 0];
+            for rank in [0, 1] {
+                let chunk = Chunk {
+                    work: Work::Allreduce(Operation::Sum, Element::U32),
+                    slot: Slot::of(0, 4),
+                    sequence: 0,
+                    contributions: 1 << rank,
+                    data: &data,
+                };
+                let contribution = packet(job, rank, Message::Contribution(chunk));
+                switch.offer(rank.into(), &frame(rank.into(), rank == 1, &contribution));
+            }
+            for frames in switch.run() {
+                let Message::Result(chunk) = said(&frames[0]).0.message else {
+                    panic!("{:?}", said(&frames[0]));
+                };
+                assert_eq!(chunk.data, [2, 0, 0, 0, 4, 0, 0, 0]);
+            }
+        }
+    }
+}
+
+/// SW-42, SW-51: what floods one job is lost by reason and costs another nothing; what is no
+/// message stays what it was, a packet that the kernel should have.
+#[test]
+fn floods_are_lost_by_reason() {
+    let mut switch = computing(1);
+    let flood = frame(0, false, &packet(3, 0, Message::KeepAlive));
+    let room = Backlog::<()>::MOST;
+    for _ in 0..room / 16 + 200 {
+        switch.workers[0].turn(switch.now);
+        switch.offer(0, &flood);
+    }
+    switch.run();
+    assert_eq!(
+        switch.dropped(DropReason::ComputeFull),
+        0,
+        "it is served at this rate"
+    );
+    let unknown = switch.dropped(DropReason::ComputeUnknownJob);
+    assert_eq!(unknown, (room / 16 + 200) as u64);
+
+    let mut other = Udp::to("10.0.0.254").frame();
+    other[36..38].copy_from_slice(&(PORT + 1).to_be_bytes());
+    switch.offer(0, &other);
+    let mut cut = flood;
+    cut.truncate(40);
+    cut[17] = 26;
+    let sum = checksum::of(&{
+        let mut header = cut[14..34].to_vec();
+        header[10..12].fill(0);
+        header
+    });
+    cut[24..26].copy_from_slice(&sum.to_be_bytes());
+    switch.offer(0, &cut);
+    switch.run();
+    assert_eq!(switch.dropped(DropReason::Local), 1);
+    assert_eq!(switch.dropped(DropReason::ComputeMalformed), 1);
+}
+
+/// SW-42: a job that has more waiting than its share loses what exceeds it, by reason.
+#[test]
+fn a_job_that_waits_too_long_loses_by_reason() {
+    let mut switch = computing(1);
+    let flood = frame(0, false, &packet(3, 0, Message::KeepAlive));
+    let parsed = crate::ingress::parse::parse(&flood, mac(0, false)).expect("a packet");
+    let most = Backlog::<()>::MOST / 16;
+    switch.turn();
+    for _ in 0..most + 3 {
+        let worker = &mut switch.workers[0];
+        let frame = worker.devices.pool.take_chain(&flood).expect("free frames");
+        let origin = super::super::dispatch::Origin {
+            ingress: PortId(0),
+            trace: crate::id::TraceId::NONE,
+            flow: None,
+            since: switch.now,
+            now: switch.now,
+        };
+        worker.take_own(frame, &parsed, origin);
+    }
+    assert_eq!(switch.dropped(DropReason::ComputeFull), 3);
+    assert_eq!(switch.workers[0].held(), most);
+    for _ in 0..8 {
+        switch.turn();
+    }
+    assert_eq!(switch.workers[0].held(), 0);
+    assert_eq!(switch.dropped(DropReason::ComputeUnknownJob), most as u64);
+    while let Some(frame) = switch.wires[0].pick_up() {
+        switch.outside.give(frame);
+    }
+}

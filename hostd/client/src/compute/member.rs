@@ -47,7 +47,8 @@ impl Member {
     ///
     /// # Errors
     /// [`Error::Refused`]: quotas, no leaf in hostd's configuration, or another application of this
-    /// host has the rank; with [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.5. [`Error::Collective`]: the switch refuses, and why. [`Error::TimedOut`].
+    /// host has the rank; with [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.5.
+    /// [`Error::Collective`]: the switch refuses, and why. [`Error::TimedOut`].
     pub fn join(
         context: &Context,
         membership: &Membership,

@@ -52,7 +52,7 @@ fn what_is_behind_the_prefix_is_as_it_was() {
             .leaf
             .fail(verdict(Reason::MemberLost, Some(WORLD + 1)));
         world.tell(messages);
-        for rank in 0..3 {
+        for (rank, kept) in before.iter().enumerate() {
             let end = told(Reason::MemberLost, WORLD + 1);
             assert_eq!(reasons(&world, rank), [end, end]);
             let done = world.ended[rank][0].done as usize;
@@ -61,7 +61,7 @@ fn what_is_behind_the_prefix_is_as_it_was() {
                 "{done}"
             );
             let after = world.memory[rank].to_vec();
-            assert!(after[..done] == wanted[..done] && after[done..] == before[rank][done..]);
+            assert!(after[..done] == wanted[..done] && after[done..] == kept[done..]);
             assert_eq!(world.ended[rank][1].done, 0);
             // Whoever comes later learns the same, and nothing is sent any more.
             let place = world.at(rank, 0);

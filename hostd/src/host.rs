@@ -231,7 +231,7 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
         let mut options = PortOptions::new(Role::Host);
         options.mode = interface.mode;
         let port = open_port(&umem, &interface.name, &options)?;
-        let told = port.steering.set_signals(config.engine([0; 32]).tpids());
+        let told = config.tell(&port.steering);
         told.map_err(system("settings of the steering program"))?;
         tracing::info!(
             interface = %interface.name,
@@ -327,7 +327,7 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     std::thread::Builder::new()
         .name("hostd-unmap".to_owned())
         .spawn(move || to_unmap.into_iter().for_each(drop::<Released>))?;
-    let mut rules = config.engine(seed);
+    let mut rules = config.engine_with_secret(seed)?;
     // The MTU of a link may be raised while the daemon runs, its frames stay as long as they are.
     rules.path_mtu = rules.path_mtu.min(longest_payload(&pool));
     let mut engine = Worker::new(rules, ports, pool, control, released_memory);

@@ -31,7 +31,7 @@
 //!   worker      one thread's turn
 //!   edge        shared memory with applications: rings, regions, doorbells
 //!   engine      queue pairs, regions, completions, connections, ports
-//!   cm, connection                               set-up and tear-down; a queue pair
+//!   cm, connection, collective                   set-up and tear-down; a queue pair; a member
 //!   send, receive                                the two directions of a queue pair
 //!   memory, frame, path, congestion, recovery    registered memory, packets, what steers them
 //!   stats, pauses, bit_set, slab, timers         counters, flow control, data structures
@@ -54,6 +54,7 @@
 pub mod app;
 mod bit_set;
 pub mod cm;
+mod collective;
 pub mod config;
 mod congestion;
 mod connection;

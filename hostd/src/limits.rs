@@ -20,6 +20,10 @@ pub const COMPLETION_QUEUES: u32 = 2 * QUEUE_PAIRS;
 /// Shared receive queues of one engine.
 pub const SHARED_QUEUES: u32 = QUEUE_PAIRS;
 
+/// Memberships of jobs of one engine, those that are just ending included: some for each of the
+/// processes that use a host's accelerators.
+pub const MEMBERSHIPS: u32 = 1024;
+
 /// Protection domains of one engine.
 pub const DOMAINS: u32 = QUEUE_PAIRS;
 

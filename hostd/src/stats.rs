@@ -2,7 +2,9 @@
 
 use crate::limits;
 use crate::pauses::PauseCounters;
-use crate::verbs::{Access, DropCounters, MultipathConfig, PathStanding, PortSet, State, Traffic};
+use crate::verbs::{
+    Access, DropCounters, End, EndReason, MultipathConfig, PathStanding, PortSet, State, Traffic,
+};
 use common::csig::SIGNALS;
 use common::histogram::Histogram;
 use common::time::{Span, Time};
@@ -17,6 +19,7 @@ impl EngineStatistics {
             + self.notifications
             + self.changes
             + self.management
+            + self.collective.messages
             + self.pauses().frames()
             + self.duplicates
             + self.drops.total()
@@ -78,6 +81,8 @@ pub struct EngineStatistics {
     pub impossible_changes: u64,
     /// Messages of the connection manager that were taken in.
     pub management: u64,
+    /// Collectives of the switches.
+    pub collective: CollectiveStatistics,
     /// By port, also of those that there are not.
     pub ports: [PortStatistics; limits::PORTS],
     /// Events that were lost because nobody collected them.
@@ -266,6 +271,105 @@ pub struct QueuePairCounters {
     pub rx_unsigned: u64,
     /// The same: of signals, hops or paths that there are not.
     pub rx_bad_signals: u64,
+}
+
+/// Collectives of the switches, of a whole engine.
+#[derive(Clone, Debug)]
+pub struct CollectiveStatistics {
+    /// Memberships that were made.
+    pub memberships: u64,
+    /// Messages of switches that were taken in.
+    pub messages: u64,
+    /// Memberships that ended, by [`EndReason::index`].
+    pub ends: [u64; EndReason::COUNT],
+    /// What all memberships counted so far.
+    pub sums: MemberCounters,
+}
+
+impl Default for CollectiveStatistics {
+    fn default() -> Self {
+        Self {
+            memberships: 0,
+            messages: 0,
+            ends: [0; EndReason::COUNT],
+            sums: MemberCounters::default(),
+        }
+    }
+}
+
+/// Counters of a membership of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberCounters {
+    /// Contributions sent, without retransmissions.
+    pub contributions: u64,
+    /// Contributions sent again.
+    pub retransmissions: u64,
+    /// Signs of life sent.
+    pub keep_alives: u64,
+    /// Results that were awaited.
+    pub results: u64,
+    /// Answers that a result is not complete.
+    pub partials: u64,
+    /// Results with a mark of congestion.
+    pub marks: u64,
+    /// Times that marks halved the window.
+    pub cuts: u64,
+    /// Collectives that were done.
+    pub completed: u64,
+    /// Collectives that failed with their epoch.
+    pub failed: u64,
+}
+
+impl MemberCounters {
+    /// Adds what a membership counted from `before` to `now`.
+    pub(crate) fn add_since(&mut self, before: &Self, now: &Self) {
+        self.contributions += now.contributions - before.contributions;
+        self.retransmissions += now.retransmissions - before.retransmissions;
+        self.keep_alives += now.keep_alives - before.keep_alives;
+        self.results += now.results - before.results;
+        self.partials += now.partials - before.partials;
+        self.marks += now.marks - before.marks;
+        self.cuts += now.cuts - before.cuts;
+        self.completed += now.completed - before.completed;
+        self.failed += now.failed - before.failed;
+    }
+}
+
+/// One membership of a job as it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberStatistics {
+    /// Its number.
+    pub member: u32,
+    /// The job.
+    pub job: u32,
+    /// Its rank at the leaf.
+    pub rank: u16,
+    /// Its rank in the whole job.
+    pub world: u16,
+    /// Members at the leaf.
+    pub size: u16,
+    /// Which attempt of the members it is.
+    pub generation: u32,
+    /// The epoch; zero before the job is complete.
+    pub epoch: u32,
+    /// joining, running, leaving or over.
+    pub phase: &'static str,
+    /// Why it ended, if it did.
+    pub end: Option<End>,
+    /// Slots that it uses.
+    pub slots: usize,
+    /// Chunks that may be under way.
+    pub window: u32,
+    /// Chunks that are.
+    pub under_way: u32,
+    /// Collectives that are not complete.
+    pub waiting: usize,
+    /// Chunks of the epoch that are complete.
+    pub chunks: u64,
+    /// The time that results take, once measured.
+    pub round_trip: Option<Span>,
+    /// What it counted.
+    pub counters: MemberCounters,
 }
 
 /// How a shared receive queue stands (`ibv_query_srq`).

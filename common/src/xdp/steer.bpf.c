@@ -375,6 +375,11 @@ static __always_inline int is_local6(const struct address6 *address) {
     return bpf_map_lookup_elem(&steer_local6, &key) != 0;
 }
 
+// Whether datagrams to a UDP port are the daemon's on a host port.
+static __always_inline int is_hosts(const struct port *port, __be16 number) {
+    return number == bpf_htons(PORT_ROCE) || (port->compute && number == port->compute);
+}
+
 // Of fe80::/10.
 static __always_inline int is_link_local(const struct address6 *address) {
     return address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80;
@@ -463,7 +468,7 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
     // RoCEv2 has no IP options (annex A17), and a pointer that moves by a value from the packet
     // would make CAP_PERFMON necessary to load this.
     at += sizeof *ip;
-    if (ip->version_length != 0x45 || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE))
+    if (ip->version_length != 0x45 || at + 4 > end || !is_hosts(port, ((__be16 *)at)[1]))
         return to_kernel();
     return to_socket(context, port);
 }
@@ -502,7 +507,7 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
         return by_verdict(context, port, verdict, ip->next == PROTOCOL_HOP_BY_HOP, FORWARDS6);
     }
     at += sizeof *ip;
-    if (ip->next != PROTOCOL_UDP || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE)
+    if (ip->next != PROTOCOL_UDP || at + 4 > end || !is_hosts(port, ((__be16 *)at)[1])
         || !is_local6(&ip->destination))
         return to_kernel();
     return to_socket(context, port);

@@ -310,12 +310,13 @@ impl Steering {
         self.change(|(settings, _)| settings.mac = mac)
     }
 
-    /// Tells the program by what tags of CSIG and INT are known, if they are.
+    /// Tells the program of a host port by what tags of CSIG and INT are known, if they are, and
+    /// the UDP port of in-network compute, if the daemon takes part in it: that is its own, too.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_signals(&self, tpids: Option<Tpids>) -> io::Result<()> {
-        self.change(|(settings, _)| settings.signals = tpids)
+    pub fn set_taken(&self, tpids: Option<Tpids>, compute: Option<u16>) -> io::Result<()> {
+        self.change(|(settings, _)| (settings.signals, settings.compute) = (tpids, compute))
     }
 
     /// Tells the program its settings.

@@ -1,6 +1,7 @@
 //! What can go wrong for an application.
 
 use crate::abi::codec::DecodeError;
+use crate::abi::collective::FailureReason;
 use crate::abi::ring::RingFault;
 use crate::abi::types::{ErrorCode, Private};
 use crate::shm::MemoryError;
@@ -15,6 +16,10 @@ fn no_daemon(reason: Errno) -> &'static str {
         Errno::EACCES => "no permission: see application.groups in hostd's configuration",
         other => other.desc(),
     }
+}
+
+fn of_rank(rank: Option<u16>) -> String {
+    rank.map_or_else(String::new, |rank| format!(" because of rank {rank}"))
 }
 
 /// Why a call failed.
@@ -56,6 +61,21 @@ pub enum Error {
     /// The connection has ended.
     #[error("the connection has ended: {}", .0.text())]
     Disconnected(ErrorCode),
+    /// A collective that switches compute failed, and the membership with it.
+    #[error(
+        "the collective failed{}: {}; {done} bytes of the result are in place",
+        of_rank(*rank),
+        reason.text()
+    )]
+    Collective {
+        /// Why.
+        reason: FailureReason,
+        /// Rank in the whole job of the member that is to blame, if one is.
+        rank: Option<u16>,
+        /// Bytes of the output, from its beginning on, that are the result. What is behind them is
+        /// as it was before.
+        done: u32,
+    },
     /// The ring holds as many requests as it was made for.
     #[error("the work queue is full")]
     QueueFull,

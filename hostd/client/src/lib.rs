@@ -6,6 +6,7 @@
 //!     ├─ CompletionQueue  ring of completions  ◄──────────┤ hostd
 //!     ├─ QueuePair        rings of work requests  ───────►│
 //!     ├─ SharedQueue      ring of receives  ─────────────►│
+//!     ├─ compute::Member  ring of collectives  ──────────►│
 //!     └─ Listener         connection requests             ┘
 //!
 //!   abi      the interface of both sides: messages, descriptors, rings, doorbells
@@ -18,6 +19,7 @@
 //!   outstanding  what was posted and has not completed
 //!   states   those of a queue pair; stage   what may be posted in them
 //!   window   keys of regions that can be taken back
+//!   compute  collectives that switches compute
 //!   port     the daemon's port: state, GIDs, partition keys, events
 //! ```
 //!
@@ -39,6 +41,7 @@ pub mod abi;
 mod asynchronous;
 mod channel;
 mod completion;
+pub mod compute;
 mod context;
 mod error;
 mod listener;

@@ -35,6 +35,8 @@ pub enum Resource {
     WorkRequests,
     /// Ports that are listened on.
     Listeners,
+    /// Memberships of jobs.
+    Memberships,
     /// Mappings of the daemon's address space.
     Mappings,
     /// The daemon's descriptors.
@@ -42,7 +44,7 @@ pub enum Resource {
 }
 
 /// How many kinds there are.
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 
 impl Resource {
     /// The key of the configuration that bounds it, within a quota; the kernel's for what has none.
@@ -54,6 +56,7 @@ impl Resource {
             Self::QueuePairs => "queue_pairs",
             Self::WorkRequests => "work_requests",
             Self::Listeners => "listeners",
+            Self::Memberships => "memberships",
             Self::Mappings => "vm.max_map_count",
             Self::Descriptors => "RLIMIT_NOFILE",
         }
@@ -124,6 +127,7 @@ impl Limits {
                 quota.queue_pairs.into(),
                 quota.work_requests.into(),
                 quota.listeners.into(),
+                quota.memberships.into(),
                 NONE,
                 NONE,
             ],
@@ -134,6 +138,7 @@ impl Limits {
                 user.queue_pairs.into(),
                 user.work_requests.into(),
                 user.listeners.into(),
+                user.memberships.into(),
                 mappings / 2,
                 descriptors / 2,
             ],
@@ -144,6 +149,7 @@ impl Limits {
                 limits::QUEUE_PAIRS.into(),
                 NONE,
                 listeners,
+                limits::MEMBERSHIPS.into(),
                 mappings,
                 descriptors,
             ],

@@ -16,6 +16,7 @@
 //! objects. When its socket closes, all its objects are released.
 
 pub mod closer;
+mod collective;
 pub mod ledger;
 mod paths;
 pub mod permissions;

@@ -52,7 +52,7 @@ pub struct Session {
     greeted: bool,
     /// It asked for events of the port.
     watches: Arc<AtomicBool>,
-    account: Account,
+    pub(super) account: Account,
     /// What is held, by handle.
     regions: HashMap<u32, Claim>,
     windows: HashMap<u32, Claim>,
@@ -62,10 +62,11 @@ pub struct Session {
     bound: HashMap<u32, IpAddr>,
     listeners: HashMap<u32, Claim>,
     shared: HashMap<u32, (u32, Claim)>,
+    pub(super) members: HashMap<u32, (u32, Claim)>,
     /// The socket and the doorbell.
     _own: Claim,
     /// Doorbells of queue pairs.
-    slots: HashSet<u32>,
+    pub(super) slots: HashSet<u32>,
 }
 
 impl Session {
@@ -102,6 +103,7 @@ impl Session {
             bound: HashMap::new(),
             listeners: HashMap::new(),
             shared: HashMap::new(),
+            members: HashMap::new(),
             _own: own,
             slots: HashSet::new(),
         })
@@ -178,6 +180,7 @@ impl Session {
             Request::LimitSharedQueue { queue, limit } => {
                 self.limit_shared_queue(queue, limit).await
             }
+            Request::JoinJob(join) => self.join_job(join, &descriptors[0]).await,
             Request::CreateWindow => self.create_window().await,
             Request::Listen {
                 address,
@@ -419,7 +422,7 @@ impl Session {
             .map(done)
     }
 
-    fn free_slot(&self) -> Result<u32, Refusal> {
+    pub(super) fn free_slot(&self) -> Result<u32, Refusal> {
         (0..u32::try_from(QUEUE_PAIRS_MAX).unwrap_or(u32::MAX))
             .find(|slot| !self.slots.contains(slot))
             .ok_or_else(|| Refusal::new(ErrorCode::Quota, "no doorbell is free"))
@@ -545,8 +548,12 @@ impl Session {
                     self.slots.remove(&slot);
                 }
             }
-            ObjectKind::SharedQueue => {
-                if let Some((slot, _)) = self.shared.remove(&handle) {
+            ObjectKind::SharedQueue | ObjectKind::Member => {
+                let held = match kind {
+                    ObjectKind::Member => self.members.remove(&handle),
+                    _ => self.shared.remove(&handle),
+                };
+                if let Some((slot, _)) = held {
                     self.slots.remove(&slot);
                 }
             }
@@ -571,7 +578,7 @@ async fn open<T: Send + 'static>(
     opened.map_err(|_| gone())?.map_err(refuse)
 }
 
-async fn open_ring<const N: usize>(
+pub(super) async fn open_ring<const N: usize>(
     what: &str,
     memfd: &OwnedFd,
     entries: u32,
@@ -581,7 +588,10 @@ async fn open_ring<const N: usize>(
 
 /// Lets go of `rings`. If the worker did not take them, another thread unmaps them: neither the
 /// worker nor this thread is to wait for that.
-async fn keep<T, R: Send + 'static>(taken: Result<T, Refusal>, rings: R) -> Result<T, Refusal> {
+pub(super) async fn keep<T, R: Send + 'static>(
+    taken: Result<T, Refusal>,
+    rings: R,
+) -> Result<T, Refusal> {
     if taken.is_err() {
         let _ = tokio::task::spawn_blocking(move || drop(rings)).await;
     }
@@ -600,7 +610,7 @@ fn done((): ()) -> (Reply, Vec<OwnedFd>) {
     (Reply::Done, Vec::new())
 }
 
-fn rounded(entries: u32) -> Result<u32, Refusal> {
+pub(super) fn rounded(entries: u32) -> Result<u32, Refusal> {
     if (1..=RING_ENTRIES_MAX).contains(&entries) {
         return Ok(entries.next_power_of_two());
     }
@@ -608,7 +618,7 @@ fn rounded(entries: u32) -> Result<u32, Refusal> {
     Err(Refusal::new(ErrorCode::InvalidArgument, text))
 }
 
-fn ring_bytes(entries: u32, entry_len: usize) -> u64 {
+pub(super) fn ring_bytes(entries: u32, entry_len: usize) -> u64 {
     u64::try_from(memory_len(entries, entry_len)).unwrap_or(u64::MAX)
 }
 

@@ -110,6 +110,9 @@ enum What {
     /// scheduling.announce.
     #[command(alias = "scheduler")]
     Schedulers,
+    /// Memberships of jobs that switches compute for: slots, retransmissions, and why they ended.
+    #[command(alias = "collectives")]
+    Collective,
     /// Registered memory.
     #[command(alias = "region")]
     Regions,
@@ -150,6 +153,7 @@ impl Verb {
             What::Csig => Subject::Csig,
             What::Int => Subject::Int,
             What::Schedulers => Subject::Schedulers,
+            What::Collective => Subject::Collective,
             What::Regions => Subject::Regions,
             What::Windows => Subject::Windows,
             What::Sessions => Subject::Sessions,
@@ -284,6 +288,7 @@ mod tests {
             ("csig", "signals", Subject::Csig),
             ("int", "telemetry", Subject::Int),
             ("schedulers", "scheduler", Subject::Schedulers),
+            ("collective", "collectives", Subject::Collective),
             ("regions", "region", Subject::Regions),
             ("windows", "window", Subject::Windows),
             ("sessions", "session", Subject::Sessions),

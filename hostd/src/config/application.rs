@@ -42,6 +42,8 @@ pub struct Quota {
     pub work_requests: u32,
     /// Listeners.
     pub listeners: u32,
+    /// Memberships of jobs that switches compute for.
+    pub memberships: u32,
 }
 
 /// `[application.user_quota]`: what all sessions of one user together may hold. The engine's tables
@@ -62,6 +64,8 @@ pub struct UserQuota {
     pub work_requests: u32,
     /// Listeners.
     pub listeners: u32,
+    /// Memberships of jobs that switches compute for.
+    pub memberships: u32,
 }
 
 impl Default for Application {
@@ -87,6 +91,7 @@ impl Default for Quota {
             queue_pairs: 256,
             work_requests: 1 << 16,
             listeners: 32,
+            memberships: 32,
         }
     }
 }
@@ -100,6 +105,7 @@ impl Default for UserQuota {
             queue_pairs: limits::QUEUE_PAIRS / 4,
             work_requests: 1 << 18,
             listeners: u32::try_from(limits::LISTENERS / 4).unwrap_or(u32::MAX),
+            memberships: limits::MEMBERSHIPS / 4,
         }
     }
 }
@@ -137,6 +143,8 @@ impl Quota {
         check("queue_pairs", self.queue_pairs.into(), 1, pairs);
         check("work_requests", self.work_requests.into(), 2, 1 << 30);
         check("listeners", self.listeners.into(), 0, listeners);
+        let memberships = limits::MEMBERSHIPS.into();
+        check("memberships", self.memberships.into(), 0, memberships);
         refusals.or(())
     }
 
@@ -169,6 +177,8 @@ impl UserQuota {
         check("queue_pairs", self.queue_pairs.into(), 1, pairs);
         check("work_requests", self.work_requests.into(), 2, 1 << 30);
         check("listeners", self.listeners.into(), 0, most(listeners));
+        let memberships = most(limits::MEMBERSHIPS);
+        check("memberships", self.memberships.into(), 0, memberships);
         refusals.or(())
     }
 }

@@ -12,20 +12,23 @@ use common::schedulers::{Scheduling, SharedSchedulers};
 use common::time::Span;
 use common::units::Rate;
 use common::wire::schedule::{Role, Spread};
-use common::xdp::ModeChoice;
 use common::xdp::limits::{RING_MAX, RING_MIN};
+use common::xdp::{ModeChoice, Steering};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 mod application;
+mod collective;
 mod csig;
 mod int;
 mod partitions;
 mod transport;
 
 pub use application::{Application, Quota, UserQuota};
+pub use collective::Collective;
 pub use csig::{Csig, FormName};
 pub use int::Int;
 pub use transport::Transport;
@@ -54,6 +57,8 @@ pub struct Config {
     pub int: Int,
     /// What interfaces and their peers tell each other about how packets are spread.
     pub scheduling: Scheduling,
+    /// Collectives that switches compute.
+    pub collective: Collective,
     /// Memory for packets.
     pub frames: Frames,
     /// The network interfaces.
@@ -277,6 +282,7 @@ impl Settings for Config {
         refusals.keep(self.multipath.validate());
         refusals.keep(self.transport.validate());
         refusals.keep(self.flow_control.rules());
+        refusals.keep(self.collective.validate());
         refusals.keep(self.csig.validate());
         let others = [
             ("csig.compact_tpid", self.csig.compact_tpid),
@@ -314,6 +320,27 @@ impl Settings for Config {
 }
 
 impl Config {
+    /// How the engine behaves, with the secret of the fabric.
+    ///
+    /// # Errors
+    /// As [`Collective::secret`].
+    pub fn engine_with_secret(&self, seed: [u8; 32]) -> io::Result<EngineConfig> {
+        let mut rules = self.engine(seed);
+        if let Some(collective) = &mut rules.collective {
+            collective.secret = self.collective.secret()?;
+        }
+        Ok(rules)
+    }
+
+    /// Tells the steering program of a port which packets are hostd's besides RoCEv2.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn tell(&self, steering: &Steering) -> io::Result<()> {
+        let rules = self.engine([0; 32]);
+        steering.set_taken(rules.tpids(), rules.collective.map(|it| it.port))
+    }
+
     fn validate_interfaces(&self) -> Result<(), Refusals> {
         let mut refusals = Refusals::default();
         let count = self.interface.len();
@@ -409,6 +436,7 @@ impl Config {
             poseidon: [transport.poseidon_least_us, transport.poseidon_range_us]
                 .map(Span::from_micros),
             spraying: multipath.spraying,
+            collective: self.collective.engine(),
             trimmed: transport
                 .trimmed_dscps
                 .iter()

@@ -1,5 +1,6 @@
 //! The state as operators see it: the daemon writes it as JSON, hostctl reads it and shows tables.
 
+use super::collective;
 use super::gids::Gid;
 use super::interfaces::{Interfaces, ports};
 use super::port::Port;
@@ -34,6 +35,8 @@ pub enum Subject {
     Int,
     /// Who spreads packets: interfaces, or their peers.
     Schedulers,
+    /// Memberships of jobs that switches compute for.
+    Collective,
     /// Registered memory.
     Regions,
     /// Memory windows.
@@ -109,6 +112,7 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
         Subject::Csig => signals::COLUMNS,
         Subject::Int => signals::TELEMETRY_COLUMNS,
         Subject::Schedulers => schedulers::COLUMNS,
+        Subject::Collective => collective::COLUMNS,
         Subject::Regions => &[("lkey", "lkey"), ("session", "session"), ("bytes", "bytes")],
         Subject::Windows => &[
             ("rkey", "rkey"),
@@ -239,6 +243,7 @@ impl Sources {
                 let rows = self.schedulers.iter().flat_map(|it| it.rows(monotonic()));
                 rows.map(|row| json!(row)).collect()
             }
+            Subject::Collective => collective::rows(report),
             Subject::Regions => regions(report),
             Subject::Windows => windows(report),
             Subject::Sessions => self.sessions(report),

@@ -1,6 +1,7 @@
 //! Metrics of the daemon (MG-5). No label has a value for each queue pair, session or peer, so the
 //! number of series depends on the configuration only.
 
+use super::collective;
 use super::link::LinkState;
 use super::report::{Sources, kernel_drops};
 use crate::edge::statistics::EdgeStatistics;
@@ -500,6 +501,7 @@ impl Source for Telemetry {
         }
         transport(&engine, &mut families);
         changes(&engine, &mut families);
+        collective::metrics(&engine, &mut families);
         let interfaces = self.sources.interfaces.iter().zip(&engine.ports);
         let paused = interfaces.map(|(it, port)| (it.name.as_str(), &port.pauses));
         pauses(&paused.collect::<Vec<_>>(), &mut families);

@@ -8,7 +8,9 @@ use super::completion::Wake;
 use super::region::SharedMemory;
 use super::statistics::EdgeStatistics;
 use crate::doorbell::Doorbell;
-use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics, WindowStatistics};
+use crate::stats::{
+    EngineStatistics, MemberStatistics, PathStatistics, QueuePairStatistics, WindowStatistics,
+};
 use crate::verbs::{
     ChangeRefused, ChangeStanding, Direction, EngineError, MultipathChange, PortId, Route, Service,
     Speeds, Traffic,
@@ -18,6 +20,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::by_hand::ByHand;
+use hostd_client::abi::collective::Membership;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::options::ConnectionOptions;
@@ -97,6 +100,8 @@ pub enum SessionCommand<M = SharedMemory> {
     CreateQueuePair(Box<NewQueuePair>, Answer<u32>),
     /// Create a shared receive queue.
     CreateSharedQueue(Box<NewSharedQueue>, Answer<u32>),
+    /// Become a member of a job.
+    JoinJob(Box<NewMember>, Answer<u32>),
     /// Set the limit of a shared receive queue.
     LimitSharedQueue(u32, u32, Answer<()>),
     /// Choose the own address that a queue pair connects from.
@@ -200,6 +205,21 @@ pub struct NewSharedQueue {
     pub slot: u32,
 }
 
+/// A membership of a job to be made.
+#[derive(Debug)]
+pub struct NewMember {
+    /// Completion queue of the collectives.
+    pub cq: u32,
+    /// The ring of collectives.
+    pub ring: Consumer<WORK_LEN>,
+    /// Collectives that may be posted.
+    pub entries: u32,
+    /// The job, and who the member is there.
+    pub membership: Membership,
+    /// Its bit in the doorbell page.
+    pub slot: u32,
+}
+
 /// What the worker reports on its own.
 #[derive(Debug)]
 pub enum Notice {
@@ -227,6 +247,8 @@ pub struct Report {
     pub edge: EdgeStatistics,
     /// Every queue pair with its session and its sub-paths.
     pub queue_pairs: Vec<(SessionId, QueuePairStatistics, Vec<PathStatistics>)>,
+    /// Every membership of a job with its session, if that is still there.
+    pub members: Vec<(Option<SessionId>, MemberStatistics)>,
     /// Every session.
     pub sessions: Vec<SessionReport>,
     /// Free frames at hand of the worker.

@@ -188,6 +188,7 @@ fn opcode(opcode: crate::verbs::CompletionOpcode) -> CompletionOpcode {
         Engine::FetchAdd => CompletionOpcode::FetchAdd,
         Engine::BindMw => CompletionOpcode::BindWindow,
         Engine::LocalInv => CompletionOpcode::LocalInvalidate,
+        Engine::Collective => CompletionOpcode::Collective,
         Engine::Receive => CompletionOpcode::Receive,
         Engine::ReceiveRdmaWithImm => CompletionOpcode::ReceiveWriteImmediate,
     }

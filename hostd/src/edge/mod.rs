@@ -5,6 +5,7 @@
 //!   table        sessions, what they own, and their doorbells
 //!   queue_pair   work requests from the rings          work   requests out of their slots
 //!   shared_queue receives from the rings of shared queues
+//!   collective   collectives from the rings of memberships
 //!   completion   completions into the rings
 //!   region       registered memory
 //!   command      what the control thread asks of the worker, and what the worker reports
@@ -14,6 +15,7 @@
 //! Rings are copied and checked, so no application can stop the worker or mislead it. A queue pair
 //! whose rings break the rules is closed.
 
+pub mod collective;
 pub mod command;
 pub mod completion;
 pub mod queue_pair;

@@ -45,6 +45,7 @@ impl<M: RegionMemory> Engine<M> {
             Err(_) if pauses::is_control(frame.bytes()) => {
                 self.on_control_frame(frame, port, pool, now);
             }
+            Err(DropReason::NotRoce) => self.receive_collective(frame, pool, now),
             Err(reason) => self.drop_packet(frame, reason, pool),
         }
     }

@@ -24,16 +24,19 @@
 //!   establish    REQ and REP, and queue pairs readied        mads         connection messages
 //!   shared       shared receive queues                       modify       attributes
 //!   windows      memory windows                        turns        who waits for which ports
-//!   ways         routes, and links that come and go
+//!   ways         routes, and links that come and go          collective   memberships of jobs
+//!   members      which memberships there are
 //! ```
 
 mod addresses;
 mod by_hand;
+mod collective;
 mod completions;
 mod dispatch;
 mod establish;
 mod mads;
 mod management;
+mod members;
 mod modify;
 mod ports;
 mod schedule;
@@ -61,6 +64,7 @@ use chacha20::ChaCha20Rng;
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
 use completions::CompletionQueues;
+use members::Members;
 use ports::Ports;
 use rand_core::{Rng, SeedableRng};
 use std::collections::VecDeque;
@@ -78,6 +82,8 @@ pub struct Engine<M> {
     /// Shared queues where a receive may find room that was refused before.
     relieved_shared: Vec<u32>,
     connections: ConnectionTable,
+    /// Memberships of jobs that switches compute for.
+    members: Members,
     ports: Ports,
     timers: Timers,
     /// Queue pairs with something to acknowledge.
@@ -121,6 +127,7 @@ impl<M: RegionMemory> Engine<M> {
             shared: Slab::new(limits::SHARED_QUEUES, 32),
             relieved_shared: Vec::new(),
             connections: ConnectionTable::new(),
+            members: Members::new(),
             ports: Ports::new(&config),
             timers: Timers::default(),
             to_acknowledge: Turns::new(),

@@ -58,6 +58,7 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Does what the clocks of queue pairs say.
     pub(super) fn expire(&mut self, now: Time) {
+        self.expire_members(now);
         while let Some(slot) = self.timers.expired(now) {
             let Some(qpn) = self.queue_pairs.number_of(slot) else {
                 continue;
@@ -91,6 +92,7 @@ impl<M: RegionMemory> Engine<M> {
         if ready != Time::NEVER {
             ready = ready.max(self.out_of_frames_until);
         }
-        timers.min(ready).min(self.ports.deadline())
+        let members = self.member_deadline();
+        timers.min(ready).min(members).min(self.ports.deadline())
     }
 }

@@ -48,7 +48,15 @@ impl<M: RegionMemory> Engine<M> {
                 self.transmit_replies(pool, now, out, end);
                 self.transmit_acknowledgements(pool, now, out, end);
             }
+            // Members and queue pairs take turns in being the first.
+            self.members.first = !self.members.first;
+            if self.members.first {
+                self.transmit_collectives(pool, now, out, end);
+            }
             self.transmit_data(pool, now, out, end);
+            if !self.members.first {
+                self.transmit_collectives(pool, now, out, end);
+            }
         }
         let mut bytes = 0;
         for (port, frame) in &out[before..] {

@@ -48,6 +48,7 @@ impl<M: RegionMemory> Engine<M> {
         if !routes.is_empty() {
             self.connections.routed(destination);
         }
+        self.members_routed(destination);
         let affected: Vec<_> = self.queue_pairs.numbers().collect();
         for qpn in affected {
             let peer = self.queue_pairs.get(qpn).and_then(|it| it.destination());
@@ -124,6 +125,7 @@ impl<M: RegionMemory> Engine<M> {
                 .values()
                 .filter_map(|pair| pair.destination()),
         );
+        used.extend(self.leaf());
         self.ports.keep_routes(&used);
         used
     }

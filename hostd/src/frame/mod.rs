@@ -4,12 +4,14 @@
 //!   data          data packets             parse     received frames, checked
 //!   acknowledge   acknowledgements         address   where packets go, and by which path
 //!   answer        answers to READs and atomic operations
+//!   compute       messages of in-network compute
 //!   tagging       tags of CSIG and INT, put on and taken off
 //! ```
 
 mod acknowledge;
 mod address;
 mod answer;
+mod compute;
 mod data;
 mod parse;
 mod tagging;
@@ -20,6 +22,7 @@ pub(crate) use acknowledge::{
 pub(crate) use address::{back, flow, on_path};
 pub(crate) use answer::{AnswerFields, AnswerKind, IncomingAnswer};
 pub(crate) use common::wire::roce::frame::{seal, seal_sparse};
+pub(crate) use compute::{COMPUTE_FRAME, ComputeDatagram, compute_at, emit_compute};
 pub(crate) use data::{
     DataFields, DataHeader, IncomingQuestion, IncomingSegment, PathFields, Position, Question,
 };

@@ -100,20 +100,20 @@ fn is_data(headers: &Headers) -> bool {
 }
 
 /// What an IP packet says.
-struct Network {
-    source: IpAddr,
-    destination: IpAddr,
+pub(super) struct Network {
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
     /// DSCP and ECN.
-    class: u8,
+    pub(super) class: u8,
     /// Of IPv6; zero over IPv4.
     flow_label: u32,
     /// Where it is in the frame.
     ip: Range<usize>,
     /// Where its UDP datagram is.
-    transport: Range<usize>,
+    pub(super) transport: Range<usize>,
 }
 
-fn parse_network(frame: &[u8]) -> Result<Network, DropReason> {
+pub(super) fn parse_network(frame: &[u8]) -> Result<Network, DropReason> {
     const MALFORMED: DropReason = DropReason::MalformedHeaders;
     let start = ethernet::HEADER_LEN;
     let ethernet = ethernet::Frame::new_checked(frame).map_err(|_| MALFORMED)?;

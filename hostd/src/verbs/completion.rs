@@ -88,6 +88,8 @@ pub enum CompletionOpcode {
     BindMw = 5,
     /// A key was invalidated.
     LocalInv = 6,
+    /// A collective that switches computed. The number is none of libibverbs.
+    Collective = 16,
     /// A receive that a SEND went into.
     Receive = 128,
     /// A receive that an RDMA WRITE with immediate data used up.

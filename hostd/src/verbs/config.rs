@@ -1,5 +1,6 @@
 //! How an engine behaves, and what its queue pairs offer their peers.
 
+use super::collective::CollectiveConfig;
 use super::flow_control::FlowControl;
 use super::int_terms::IntTerms;
 use super::partition::Partitions;
@@ -55,6 +56,8 @@ pub struct EngineConfig {
     pub ack_packets: u32,
     /// … or this long after a packet came.
     pub ack_delay: Span,
+    /// How collectives of the switches are taken part in (HT-50). `None`: not at all.
+    pub collective: Option<CollectiveConfig>,
     /// What steers the window of queue pairs with multipath. With a plain peer it is
     /// [`Congestion::Dcqcn`] if that is wanted; otherwise its notifications of congestion halve the
     /// window.
@@ -160,6 +163,7 @@ impl Default for EngineConfig {
             spraying: Spraying::default(),
             csig: None,
             int: None,
+            collective: None,
             trimmed: 1 << TRIMMED_DSCP,
             path_avoidance: Span::from_millis(100),
             reroute_round_trips: 10,

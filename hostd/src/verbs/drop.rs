@@ -54,6 +54,26 @@ common::drop_reasons! {
     ForgottenAnswer => "forgotten_answer",
     /// Its sequence number is among those of the answers to an RDMA READ before it.
     InsideRead => "inside_read",
+    /// A message of in-network compute that cannot be read.
+    CollectiveMalformed => "collective_malformed",
+    /// One from another address or port than those of the leaf.
+    CollectiveSource => "collective_wrong_source",
+    /// One without the tag that only those can make who have the key of the job.
+    CollectiveKey => "collective_wrong_key",
+    /// One for a job or a rank that no application of this host has.
+    CollectiveMember => "collective_unknown_member",
+    /// One that members say, and not switches.
+    CollectiveUpward => "collective_upward",
+    /// One of another epoch or attempt than the member's.
+    CollectiveEpoch => "collective_wrong_epoch",
+    /// One that says nothing to a member in its phase.
+    CollectivePhase => "collective_wrong_phase",
+    /// An admission with vectors that are too short, or longer than was asked for.
+    CollectiveTerms => "collective_wrong_terms",
+    /// A result that came before, or that is not awaited; an admission that came before.
+    CollectiveRepeated => "collective_repeated",
+    /// A result of another work, slot or length than what was contributed.
+    CollectiveUnlike => "collective_unlike",
     /// A connection message that is malformed or of an unknown kind.
     MalformedManagement => "malformed_management",
     /// A connection message about no connection that is known.

@@ -10,6 +10,10 @@ pub struct CompletionQueueId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharedQueueId(pub(crate) u32);
 
+/// A membership of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemberId(pub(crate) u32);
+
 /// A protection domain: regions and queue pairs of one serve only one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DomainId(pub(crate) u32);
@@ -37,4 +41,10 @@ macro_rules! show_number {
     };
 }
 
-show_number!(CompletionQueueId, SharedQueueId, DomainId, ConnectionId);
+show_number!(
+    CompletionQueueId,
+    SharedQueueId,
+    MemberId,
+    DomainId,
+    ConnectionId
+);

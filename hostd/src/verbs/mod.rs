@@ -17,11 +17,13 @@
 //!   traffic     what applications tell of it   service     in which order messages are given out
 //!   signalling  which congestion signals are asked for
 //!   int_terms   which packets have telemetry
+//!   collective  memberships of jobs that switches compute for
 //! ```
 
 mod access;
 mod attributes;
 mod change;
+mod collective;
 mod completion;
 mod config;
 mod connect;
@@ -46,6 +48,9 @@ mod work;
 pub use access::{Access, RegionKeys};
 pub use attributes::{Attributes, AttributesRefused};
 pub use change::{ChangeRefused, ChangeStanding, MultipathChange, MultipathState, PathStanding};
+pub use collective::{
+    Buffer, CollectiveConfig, CollectiveRequest, End, EndReason, MemberRequest, Secret,
+};
 pub use completion::{Completion, CompletionOpcode, Status};
 pub use config::{
     Congestion, CongestionScope, Cookies, EngineConfig, Granularity, Multipath, MultipathConfig,
@@ -57,7 +62,7 @@ pub use error::EngineError;
 pub use event::Event;
 pub(crate) use feedback::{Feedback, PacketFate};
 pub use flow_control::{Asks, DSCPS, FlowControl, PRIORITIES};
-pub use id::{CompletionQueueId, ConnectionId, DomainId, SharedQueueId};
+pub use id::{CompletionQueueId, ConnectionId, DomainId, MemberId, SharedQueueId};
 pub use int_terms::IntTerms;
 pub use partition::{Partitions, PartitionsRefused};
 pub use port::{PortId, PortSet};

@@ -416,10 +416,13 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             let standing = self.engine.queue_pair_statistics(number)?;
             Some((session, standing, self.engine.path_statistics(number)))
         });
+        let members = self.engine.members();
+        let members = members.map(|it| (self.table.owner_of_member(it.member), it));
         Report {
             engine: self.engine.statistics().clone(),
             edge: self.table.statistics,
             queue_pairs: queue_pairs.collect(),
+            members: members.collect(),
             sessions: self.table.report(&self.engine),
             frames_at_hand: self.pool.at_hand(),
         }

@@ -4,12 +4,14 @@
 mod addresses;
 mod asynchronous;
 mod backlog;
+mod collective;
 mod copy;
 mod crowd;
 mod doors;
 mod ends;
 mod examples;
 mod hostile;
+mod leaf;
 mod lists;
 mod loopback;
 mod memory;
@@ -24,6 +26,8 @@ mod shared_queue;
 mod siege;
 mod solicited;
 mod storm;
+#[path = "../leaf/mod.rs"]
+mod switch;
 mod thousands;
 mod versions;
 mod windows;

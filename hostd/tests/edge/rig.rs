@@ -175,6 +175,34 @@ pub(crate) fn pair(config: &Config) -> (Daemon, Daemon) {
     (start(config, 1, a, wake_a), start(config, 2, b, wake_b))
 }
 
+/// The other end of a daemon's cable, for who plays a switch there.
+pub(crate) struct Peer {
+    /// Frames to the daemon.
+    pub(crate) to: Sender<Vec<u8>>,
+    /// Frames from it.
+    pub(crate) from: Receiver<Vec<u8>>,
+    /// Announces frames to it.
+    pub(crate) wake: Arc<EventFd>,
+}
+
+/// A daemon, the first host, whose cable leads to the second.
+pub(crate) fn alone(config: &Config) -> (Daemon, Peer) {
+    let (to_peer, from) = crossbeam_channel::bounded(1024);
+    let (to, from_peer) = crossbeam_channel::bounded(1024);
+    let wake = Arc::new(EventFd::new().expect("an eventfd"));
+    let plug = Plug {
+        mac: mac(1),
+        to: to_peer,
+        from: from_peer,
+        wake_peer: Arc::new(EventFd::new().expect("an eventfd")),
+        sent: Vec::new(),
+        loses: Arc::default(),
+        long: 0,
+    };
+    let daemon = start(config, 1, plug, wake.clone());
+    (daemon, Peer { to, from, wake })
+}
+
 /// Answers that everything can be reached, by what `route` says.
 async fn answer_all(
     mut questions: Questions,

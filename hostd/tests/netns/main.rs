@@ -6,9 +6,12 @@
 mod addresses;
 mod asking;
 mod changes;
+mod collective;
 mod following;
 mod planes;
 mod response;
+#[path = "../leaf/mod.rs"]
+mod switch;
 mod vanished;
 
 use netns::Namespace;

@@ -13,6 +13,7 @@ use common::wire::roce::{self, Headers};
 use common::wire::schedule::{Announcement, NAME_MAX};
 use common::wire::{arp as wire_arp, udp as wire_udp, vlan};
 use hostd_client::abi::answer::{FromDaemon, Reply};
+use hostd_client::abi::collective::CollectiveWork;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, ReceiveWork, SendWork, WORK_LEN,
 };
@@ -322,6 +323,9 @@ fn first<const N: usize>(input: &[u8]) -> [u8; N] {
 /// Work requests and completions in shared memory.
 pub(super) fn app_work(input: &[u8]) {
     let work: [u8; WORK_LEN] = first(input);
+    if let Ok(collective) = CollectiveWork::parse(&work) {
+        assert_eq!(collective.to_bytes(), work);
+    }
     if let Ok(send) = SendWork::parse(&work) {
         assert_eq!(SendWork::parse(&send.to_bytes()), Ok(send));
     }

@@ -91,7 +91,7 @@ const HOSTD: &[Floor] = &[
     ]),
     apart(&["memory", "frame", "path", "congestion", "recovery", "net"]),
     apart(&["send", "receive"]),
-    apart(&["connection", "cm"]),
+    apart(&["connection", "cm", "collective"]),
     apart(&["engine"]),
     apart(&["edge"]),
     apart(&["worker"]),

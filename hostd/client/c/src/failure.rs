@@ -65,6 +65,8 @@ impl From<Error> for Failure {
             Error::Refused { code, .. } => classed(REFUSED, *code),
             Error::ConnectFailed { reason, .. } => classed(CONNECT, *reason),
             Error::Disconnected(reason) => classed(DISCONNECTED, *reason),
+            // No function of this library begins a collective.
+            Error::Collective { .. } => DEFECT,
         };
         Self::new(code, error.to_string())
     }

@@ -70,6 +70,15 @@ pub enum Reply {
         /// Entries after rounding.
         entries: u32,
     },
+    /// To `JoinJob`. Descriptor: its ring.
+    Member {
+        /// Handle of the membership.
+        handle: u32,
+        /// Its bit in the doorbell page.
+        slot: u32,
+        /// Entries after rounding.
+        entries: u32,
+    },
     /// To `QueryQueuePair`.
     QueuePairState {
         /// Its state.
@@ -228,6 +237,7 @@ const REPLY_GID: u16 = 131;
 const REPLY_PARTITION: u16 = 132;
 const REPLY_PATHS_ASKED: u16 = 133;
 const REPLY_PATHS_OUTCOME: u16 = 134;
+const REPLY_MEMBER: u16 = 135;
 
 const EVENT_CONNECT_REQUEST: u16 = 201;
 const EVENT_ESTABLISHED: u16 = 202;
@@ -287,10 +297,12 @@ impl Reply {
                 handle,
                 slot,
                 entries,
-            } => header(REPLY_SHARED, tag)
-                .u32(*handle)
-                .u32(*slot)
-                .u32(*entries),
+            } => encode_queue(REPLY_SHARED, tag, [*handle, *slot, *entries]),
+            Self::Member {
+                handle,
+                slot,
+                entries,
+            } => encode_queue(REPLY_MEMBER, tag, [*handle, *slot, *entries]),
             Self::QueuePairState { state, attributes } => {
                 let state = u32::from(*state as u8);
                 attributes.write(header(REPLY_QP_STATE, tag).u32(state))
@@ -404,6 +416,27 @@ fn decode_of_paths(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> 
     Ok(Reply::PathsOutcome(outcome))
 }
 
+fn encode_queue(kind: u16, tag: u32, [handle, slot, entries]: [u32; 3]) -> Record {
+    header(kind, tag).u32(handle).u32(slot).u32(entries)
+}
+
+fn decode_queue(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
+    let (handle, slot, entries) = (r.u32()?, r.u32()?, r.u32()?);
+    Ok(if kind == REPLY_MEMBER {
+        Reply::Member {
+            handle,
+            slot,
+            entries,
+        }
+    } else {
+        Reply::SharedQueue {
+            handle,
+            slot,
+            entries,
+        }
+    })
+}
+
 fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
     Ok(match kind {
         REPLY_HELLO => {
@@ -435,11 +468,7 @@ fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
             send_entries: r.u32()?,
             receive_entries: r.u32()?,
         },
-        REPLY_SHARED => Reply::SharedQueue {
-            handle: r.u32()?,
-            slot: r.u32()?,
-            entries: r.u32()?,
-        },
+        REPLY_SHARED | REPLY_MEMBER => decode_queue(kind, r)?,
         REPLY_QP_STATE => {
             let state = QueuePairState::from_byte(r.u8()?)?;
             r.reserved::<3>()?;

@@ -122,6 +122,8 @@ pub enum CompletionOpcode {
     BindWindow = 5,
     /// An own key was taken back.
     LocalInvalidate = 6,
+    /// A collective that switches computed. The number is none of libibverbs.
+    Collective = 16,
     /// A message was received.
     Receive = 128,
     /// The peer wrote with immediate data; the receive's buffers were not touched.
@@ -138,6 +140,7 @@ impl CompletionOpcode {
             4 => Self::FetchAdd,
             5 => Self::BindWindow,
             6 => Self::LocalInvalidate,
+            16 => Self::Collective,
             128 => Self::Receive,
             129 => Self::ReceiveWriteImmediate,
             _ => return Err(DecodeError::Field("opcode")),

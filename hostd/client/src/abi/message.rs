@@ -5,6 +5,7 @@
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
 use super::codec::{DecodeError, Reader};
+use super::collective::JoinJob;
 use super::options::ConnectionOptions;
 use super::paths::PathRequest;
 use super::port::PortRequest;
@@ -166,6 +167,9 @@ pub enum Request {
         /// What.
         request: PathRequest,
     },
+    /// Become a member of a job that switches compute for; the memfd of the ring of collectives
+    /// comes along.
+    JoinJob(JoinJob),
     /// Give an object back.
     Destroy {
         /// What it is.
@@ -197,6 +201,7 @@ const SHARE_DOORBELLS: u16 = 29;
 const BIND: u16 = 34;
 const CHOOSE: u16 = 35;
 // 36 to 39 are of sub-paths.
+// 40 is of memberships.
 
 impl Request {
     /// The `Hello` of this version.
@@ -214,7 +219,8 @@ impl Request {
             Self::ShareDoorbells
             | Self::RegisterRegion { .. }
             | Self::CreateCompletionQueue { .. }
-            | Self::CreateSharedQueue { .. } => 1,
+            | Self::CreateSharedQueue { .. }
+            | Self::JoinJob(_) => 1,
             Self::CreateQueuePair { .. } => 2,
             _ => 0,
         }
@@ -262,10 +268,7 @@ impl Request {
                 address,
                 port,
                 backlog,
-            } => {
-                let record = header(LISTEN, tag).address(address);
-                record.u16(port).u16(backlog).u32(0)
-            }
+            } => encode_listen(tag, address, port, backlog),
             Self::Connect {
                 qp,
                 address,
@@ -296,6 +299,7 @@ impl Request {
             Self::ChoosePartition { qp, index } => header(CHOOSE, tag).u32(qp).u16(index).u16(0),
             Self::Port(request) => request.encode(tag),
             Self::Paths { qp, request } => request.encode(qp, tag),
+            Self::JoinJob(join) => join.encode(tag),
             Self::Destroy { kind, handle } => {
                 header(DESTROY, tag).u16(kind as u16).u16(0).u32(handle)
             }
@@ -395,10 +399,18 @@ fn decode_choice(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
 
 /// Requests that are described elsewhere.
 fn decode_other(kind: u16, r: &mut Reader<'_>) -> Result<Request, DecodeError> {
+    if let Some(join) = JoinJob::decode(kind, r)? {
+        return Ok(Request::JoinJob(join));
+    }
     match PathRequest::decode(kind, r)? {
         Some((qp, request)) => Ok(Request::Paths { qp, request }),
         None => PortRequest::decode(kind, r).map(Request::Port),
     }
+}
+
+fn encode_listen(tag: u32, address: IpAddr, port: u16, backlog: u16) -> Record {
+    let record = header(LISTEN, tag).address(address);
+    record.u16(port).u16(backlog).u32(0)
 }
 
 fn encode_hello(tag: u32, major: u16, minor: u16, features: u64) -> Record {

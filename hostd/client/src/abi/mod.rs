@@ -9,6 +9,7 @@
 //!   options     what an application wants of a connection
 //!   paths       what it tells of its traffic, and asks of sub-paths
 //!   port        state, GIDs and events of the daemon's port
+//!   collective  memberships of jobs that switches compute for, and what is asked of them
 //!   message     requests
 //!   answer      replies and events
 //!   descriptor  work requests in the rings
@@ -35,6 +36,7 @@
 //! | request `CreateCompletionQueue` | memfd of the ring |
 //! | request `CreateQueuePair` | memfd of the send ring, memfd of the receive ring |
 //! | request `CreateSharedQueue` | memfd of the ring |
+//! | request `JoinJob` | memfd of the ring |
 //! | reply `Done` to `ShareDoorbells` | eventfd that wakes the daemon |
 //! | reply `CompletionQueue` | read end of a pipe that wakes the application |
 //!
@@ -50,6 +52,7 @@ pub mod answer;
 pub mod attributes;
 pub mod by_hand;
 pub mod codec;
+pub mod collective;
 pub mod completion;
 pub mod descriptor;
 pub mod doorbell;
@@ -75,7 +78,8 @@ pub const VERSION_MAJOR: u16 = 3;
 /// 3.2: the port may have several partition keys, and queue pairs choose among them.
 /// 3.3: applications tell of their traffic, and change sub-paths while data flows.
 /// 3.4: queue pairs choose a delivery service.
-pub const VERSION_MINOR: u16 = 4;
+/// 3.5: collectives that switches compute.
+pub const VERSION_MINOR: u16 = 5;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
@@ -106,11 +110,13 @@ pub mod feature {
     pub const PATHS: u64 = 1 << 11;
     /// Delivery services (3.4).
     pub const SERVICES: u64 = 1 << 12;
+    /// Collectives that switches compute (3.5).
+    pub const COLLECTIVE: u64 = 1 << 13;
     /// All that version 3.1 knew.
     pub const OF_3_1: u64 =
         SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | PORT;
     /// All that this version knows.
-    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS | SERVICES;
+    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS | SERVICES | COLLECTIVE;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

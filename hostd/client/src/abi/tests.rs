@@ -1,6 +1,7 @@
 use super::answer::*;
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
+use super::collective::{CollectiveWork, JoinJob, LEVELS_MAX, Level, Membership};
 use super::descriptor::*;
 use super::message::*;
 use super::options::ConnectionOptions;
@@ -161,6 +162,38 @@ fn of_paths() -> impl Strategy<Value = Request> {
     (any::<u32>(), request).prop_map(|(qp, request)| Request::Paths { qp, request })
 }
 
+fn memberships() -> impl Strategy<Value = Request> {
+    let numbers = any::<([u16; 5], [u8; 2], bool)>();
+    let levels = prop::collection::vec(any::<(u16, u16, u16)>(), 0..=LEVELS_MAX);
+    (any::<[u32; 4]>(), numbers, levels).prop_map(
+        |([cq, entries, job, generation], (words, bits, deterministic), levels)| {
+            let levels: Vec<_> = levels
+                .into_iter()
+                .map(|(rank, size, trees)| Level { rank, size, trees })
+                .collect();
+            let membership = Membership {
+                world: words[2],
+                slots: words[3],
+                payload: words[4],
+                operations: bits[0],
+                elements: bits[1],
+                deterministic,
+                ..Membership::new(job, generation, words[0], words[1])
+            };
+            Request::JoinJob(JoinJob {
+                cq,
+                entries,
+                membership: membership.with_levels(&levels).expect("few enough"),
+            })
+        },
+    )
+}
+
+fn of_others() -> impl Strategy<Value = Request> {
+    let port = of_port().prop_map(Request::Port);
+    prop_oneof![of_addresses(), port, of_paths(), memberships()]
+}
+
 fn requests() -> impl Strategy<Value = Request> {
     prop_oneof![
         any::<(u16, u16, u64)>().prop_map(|(major, minor, features)| Request::Hello {
@@ -233,8 +266,7 @@ fn requests() -> impl Strategy<Value = Request> {
             attributes,
         }),
         any::<u32>().prop_map(|qp| Request::QueryQueuePair { qp }),
-        of_addresses(),
-        prop_oneof![of_port().prop_map(Request::Port), of_paths()],
+        of_others(),
         any::<u32>().prop_map(|handle| Request::Destroy {
             kind: ObjectKind::QueuePair,
             handle
@@ -341,6 +373,21 @@ proptest! {
         let _ = FromDaemon::decode(&bytes);
     }
 
+    /// HT-50: any 64 bytes in a ring are a collective, which is written the same, or an error.
+    #[test]
+    fn any_slot_is_a_collective_or_an_error(mut bytes: [u8; 64], likely: bool) {
+        if likely {
+            bytes[8] %= 5;
+            bytes[9] %= 9;
+            bytes[10] %= 10;
+            bytes[11] %= 3;
+            bytes[40..].fill(0);
+        }
+        if let Ok(work) = CollectiveWork::parse(&bytes) {
+            prop_assert_eq!(work.to_bytes(), bytes);
+        }
+    }
+
     #[test]
     fn send_work_round_trips(work in send_works()) {
         prop_assert_eq!(SendWork::parse(&work.to_bytes()), Ok(work));
@@ -443,6 +490,11 @@ fn replies_round_trip() {
             receive_entries: 5,
         },
         Reply::Window { handle: 1, rkey: 2 },
+        Reply::Member {
+            handle: 1,
+            slot: 2,
+            entries: 3,
+        },
         Reply::Port(PortAttributes {
             name: *b"interface-of-it\0",
             state: PortState::NoCarrier,

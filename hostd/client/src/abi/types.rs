@@ -152,6 +152,8 @@ pub enum ObjectKind {
     SharedQueue = 5,
     /// A memory window.
     Window = 6,
+    /// A membership of a job.
+    Member = 7,
 }
 
 impl ObjectKind {
@@ -163,6 +165,7 @@ impl ObjectKind {
             4 => Ok(Self::Listener),
             5 => Ok(Self::SharedQueue),
             6 => Ok(Self::Window),
+            7 => Ok(Self::Member),
             _ => Err(DecodeError::Field("kind")),
         }
     }

@@ -32,6 +32,11 @@ impl<M: RegionMemory> Table<M> {
                         .extend(rings.into_iter().flat_map(|(_, it)| it.into_memory()));
                     // The engine tells the peer.
                     let _ = engine.destroy_queue_pair(number);
+                } else if let Some(id) = grave.members.pop() {
+                    let ring = self.members.remove(&id.number());
+                    grave.rings.extend(ring.map(|(_, it)| it.into_memory()));
+                    // The engine tells the switch.
+                    let _ = engine.destroy_member(id);
                 } else if let Some(id) = grave.shared.pop() {
                     let ring = self.shared.remove(&id.number());
                     grave.rings.extend(ring.map(|(_, _, it)| it.into_memory()));

@@ -3,7 +3,7 @@
 use crate::edge::command::{Answer, SessionId, SessionReport};
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
-use crate::verbs::{CompletionQueueId, DomainId, SharedQueueId};
+use crate::verbs::{CompletionQueueId, DomainId, MemberId, SharedQueueId};
 use hostd_client::shm::Mapping;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ pub(super) struct Grave {
     pub(super) domain: Option<DomainId>,
     pub(super) queue_pairs: Vec<u32>,
     pub(super) shared: Vec<SharedQueueId>,
+    pub(super) members: Vec<MemberId>,
     pub(super) completion_queues: Vec<CompletionQueueId>,
     pub(super) windows: Vec<u32>,
     pub(super) regions: BTreeMap<u32, u64>,
@@ -66,6 +67,7 @@ impl Grave {
             domain: None,
             queue_pairs: Vec::new(),
             shared: Vec::new(),
+            members: Vec::new(),
             completion_queues: Vec::new(),
             windows: Vec::new(),
             regions: BTreeMap::new(),
@@ -76,7 +78,10 @@ impl Grave {
 
     /// Whether memory comes next that another thread has to unmap.
     pub(super) fn has_memory(&self) -> bool {
-        let objects = self.queue_pairs.len() + self.shared.len() + self.completion_queues.len();
+        let objects = self.queue_pairs.len()
+            + self.shared.len()
+            + self.members.len()
+            + self.completion_queues.len();
         let others = objects + self.windows.len();
         !self.rings.is_empty() || (others == 0 && !self.regions.is_empty())
     }

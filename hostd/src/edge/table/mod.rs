@@ -8,6 +8,7 @@ mod attending;
 mod attention;
 mod burial;
 mod by_hand;
+mod collective;
 mod events;
 mod grave;
 mod hearing;
@@ -23,6 +24,7 @@ pub use grave::{BURIALS, Burial};
 use grave::{Done, Grave};
 use hearing::Hearing;
 
+use super::collective::CollectiveRing;
 use super::command::{Answer, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
 use super::queue_pair::{Link, Remains, TURN, WorkRings};
@@ -34,7 +36,7 @@ use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::Transition;
 use crate::verbs::{
-    CompletionQueueId, ConnectionId, DomainId, EngineError, PrivateData, SharedQueueId,
+    CompletionQueueId, ConnectionId, DomainId, EngineError, MemberId, PrivateData, SharedQueueId,
 };
 use common::time::Time;
 use crossbeam_channel::Sender;
@@ -63,6 +65,8 @@ enum Slot {
     QueuePair(u32),
     /// This shared receive queue.
     Shared(SharedQueueId),
+    /// This membership of a job.
+    Member(MemberId),
 }
 
 /// One application.
@@ -117,6 +121,7 @@ pub struct Table<M> {
     queue_pairs: HashMap<u32, (SessionId, WorkRings)>,
     completions: HashMap<CompletionQueueId, (SessionId, CompletionRing)>,
     shared: HashMap<u32, (SessionId, SharedQueueId, SharedRing)>,
+    members: HashMap<u32, (SessionId, CollectiveRing)>,
     /// Who listens, and the backlog.
     listeners: HashMap<u16, (SessionId, u16)>,
     /// Connection requests that wait for an answer.
@@ -146,6 +151,7 @@ impl<M: RegionMemory> Table<M> {
             queue_pairs: HashMap::new(),
             completions: HashMap::new(),
             shared: HashMap::new(),
+            members: HashMap::new(),
             listeners: HashMap::new(),
             requests: HashMap::new(),
             starved: VecDeque::new(),
@@ -223,7 +229,8 @@ impl<M: RegionMemory> Table<M> {
             session,
             domain: Some(application.domain),
             queue_pairs: slots.clone().filter_map(Slot::queue_pair).collect(),
-            shared: slots.filter_map(Slot::shared).collect(),
+            shared: slots.clone().filter_map(Slot::shared).collect(),
+            members: slots.filter_map(Slot::member).collect(),
             completion_queues: application.completion_queues.into_values().collect(),
             windows: application.windows.into_iter().collect(),
             regions: application.regions,
@@ -257,11 +264,10 @@ impl<M: RegionMemory> Table<M> {
             Asked::CreateSharedQueue(request, answer) => {
                 reply(answer, self.create_shared_queue(session, *request, engine));
             }
+            Asked::JoinJob(new, answer) => reply(answer, self.join_job(session, *new, engine)),
             Asked::LimitSharedQueue(queue, limit, answer) => {
-                reply(
-                    answer,
-                    self.limit_shared_queue(session, queue, limit, engine),
-                );
+                let limited = self.limit_shared_queue(session, queue, limit, engine);
+                reply(answer, limited);
             }
             Asked::Bind(qp, local, answer) => {
                 reply(answer, self.bind(session, qp, local, engine));
@@ -383,6 +389,7 @@ impl<M: RegionMemory> Table<M> {
                     .push(break_off(session, *number, rings, engine));
             }
         }
+        self.break_members(session, id, engine);
     }
 
     /// What has to be told to the control thread, the oldest first.
@@ -394,6 +401,7 @@ impl<M: RegionMemory> Table<M> {
     /// Begins to close all connections.
     pub fn drain(&mut self, engine: &mut Engine<M>) {
         self.draining = true;
+        self.leave_jobs(engine);
         for (number, (session, rings)) in &mut self.queue_pairs {
             empty(
                 *session,
@@ -460,14 +468,21 @@ impl Slot {
     fn queue_pair(self) -> Option<u32> {
         match self {
             Self::QueuePair(number) => Some(number),
-            Self::Shared(_) => None,
+            Self::Shared(_) | Self::Member(_) => None,
         }
     }
 
     fn shared(self) -> Option<SharedQueueId> {
         match self {
-            Self::QueuePair(_) => None,
+            Self::QueuePair(_) | Self::Member(_) => None,
             Self::Shared(queue) => Some(queue),
+        }
+    }
+
+    fn member(self) -> Option<MemberId> {
+        match self {
+            Self::QueuePair(_) | Self::Shared(_) => None,
+            Self::Member(member) => Some(member),
         }
     }
 }

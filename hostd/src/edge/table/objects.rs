@@ -210,6 +210,7 @@ impl<M: RegionMemory> Table<M> {
                 Ok(rings.map_or_else(Vec::new, |(_, it)| it.into_memory().into()))
             }
             ObjectKind::SharedQueue => self.destroy_shared_queue(session, handle, engine),
+            ObjectKind::Member => self.leave_job(session, handle, engine),
             ObjectKind::Listener => {
                 let listeners = &mut self.application(session)?.listeners;
                 let port = u16::try_from(handle).map_err(|_| EngineError::Unknown)?;

@@ -6,6 +6,7 @@
 //! has no room for waits until it has, and costs nothing meanwhile.
 
 use super::{Application, Slot, Table, break_off};
+use crate::edge::collective::CollectiveRing;
 use crate::edge::command::{Notice, SessionId};
 use crate::edge::queue_pair::{Remains, TURN, WorkRings};
 use crate::edge::shared_queue::SharedRing;
@@ -33,6 +34,7 @@ const FULL: usize = 8;
 struct AllRings<'a> {
     queue_pairs: &'a mut HashMap<u32, (SessionId, WorkRings)>,
     shared: &'a mut HashMap<u32, (SessionId, SharedQueueId, SharedRing)>,
+    members: &'a mut HashMap<u32, (SessionId, CollectiveRing)>,
     statistics: &'a mut EdgeStatistics,
     notices: &'a mut Vec<Notice>,
     broken: Option<SharedQueueId>,
@@ -58,6 +60,17 @@ impl AllRings<'_> {
                     statistics.broken_queues += 1;
                     let notice = break_off(*session, number, rings, engine);
                     self.notices.push(notice);
+                    Remains::Nothing
+                })
+            }
+            Some(Slot::Member(id)) => {
+                let Some((_, ring)) = self.members.get_mut(&id.number()) else {
+                    return Remains::Nothing;
+                };
+                ring.serve(engine, statistics, most).unwrap_or_else(|_| {
+                    statistics.broken_queues += 1;
+                    // The others of the job learn that this member is gone.
+                    let _ = engine.destroy_member(id);
                     Remains::Nothing
                 })
             }
@@ -195,6 +208,7 @@ impl<M: RegionMemory> Table<M> {
         let mut rings = AllRings {
             queue_pairs: &mut self.queue_pairs,
             shared: &mut self.shared,
+            members: &mut self.members,
             statistics: &mut self.statistics,
             notices: &mut self.notices,
             broken: None,

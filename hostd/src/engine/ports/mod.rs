@@ -99,6 +99,7 @@ impl Ports {
             data_priorities: [config.data_class, config.low_class, config.high_class]
                 .into_iter()
                 .chain(config.again_class)
+                .chain(config.collective.as_ref().map(|it| it.class))
                 .fold(0, |bits, class| bits | 1 << rules.priority_of(class)),
             control_priority: rules.priority_of(config.control_class),
             standstill: Standstill::default(),

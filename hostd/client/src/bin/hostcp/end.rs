@@ -200,6 +200,7 @@ impl End {
             | CompletionOpcode::CompareSwap
             | CompletionOpcode::FetchAdd
             | CompletionOpcode::BindWindow
+            | CompletionOpcode::Collective
             | CompletionOpcode::LocalInvalidate => Err(Failure::Protocol(
                 "the end of what was not asked for".to_owned(),
             )),

@@ -1,0 +1,298 @@
+//! A member of a job.
+
+use super::{Element, Membership, Operation};
+use crate::abi::answer::Reply;
+use crate::abi::collective::{Buffer, Collective, CollectiveWork, FailureReason, JoinJob};
+use crate::abi::descriptor::{CompletionStatus, WORK_ENTRIES_MIN, WORK_LEN};
+use crate::abi::feature;
+use crate::abi::message::Request;
+use crate::abi::ring::{Producer, RingMemory, ring_entries};
+use crate::abi::types::{ErrorCode, ObjectKind};
+use crate::channel::deadline;
+use crate::session::{Object, Session, agree, unexpected};
+use crate::{Completion, CompletionQueue, Context, Error, Slice};
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Collectives that may be under way at a time.
+const ENTRIES: u32 = 64;
+
+/// A collective that was begun; [`Member::wait`] tells how it ended.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "nobody learns how the collective ends"]
+pub struct Pending(u64);
+
+/// A member of a job that a switch computes for. It leaves the job when it is dropped: with
+/// collectives under way all others fail and learn its rank.
+#[derive(Debug)]
+pub struct Member {
+    context: Arc<Session>,
+    ring: Producer<WORK_LEN>,
+    slot: u32,
+    /// Given back before the queue of completions.
+    _object: Arc<Object>,
+    completions: CompletionQueue,
+    /// The name of the next collective.
+    next: u64,
+    /// Collectives that are under way.
+    under_way: u32,
+    /// Those that have ended and that nobody waited for so far.
+    ended: HashMap<u64, Result<(), Error>>,
+}
+
+impl Member {
+    /// Joins a job, and waits until all its members have.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: quotas, no leaf in hostd's configuration, or another application of this
+    /// host has the rank; with [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.5.
+    /// [`Error::Collective`]: the switch refuses, and why. [`Error::TimedOut`].
+    pub fn join(
+        context: &Context,
+        membership: &Membership,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let context = &context.inner;
+        if context.features & feature::COLLECTIVE == 0 {
+            return Err(Error::Refused {
+                code: ErrorCode::BadVersion,
+                text: "this hostd knows no collectives of switches".to_owned(),
+            });
+        }
+        let completions = CompletionQueue::create(context, ENTRIES)?;
+        let request = Request::JoinJob(JoinJob {
+            cq: completions.handle(),
+            entries: ENTRIES,
+            membership: *membership,
+        });
+        let places = ring_entries(ENTRIES, WORK_ENTRIES_MIN);
+        let (memfd, ring) = RingMemory::create(c"hostd-collectives", places)?;
+        let (reply, _) = context.channel.call(&request, Some(memfd.as_fd()))?;
+        let Reply::Member {
+            handle,
+            slot,
+            entries,
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        let object = Object::new(context, ObjectKind::Member, handle);
+        agree(entries, ring.entries())?;
+        let mut member = Self {
+            context: context.clone(),
+            ring: ring.producer(),
+            slot,
+            _object: object,
+            completions,
+            next: 0,
+            under_way: 0,
+            ended: HashMap::new(),
+        };
+        let none = Slice::EMPTY;
+        let admission = member.begin(Collective::Admission, false, none, none)?;
+        member.wait(admission, timeout)?;
+        Ok(member)
+    }
+
+    /// Each member gets in `output` what comes of the vectors of all, which are in `input`. Both
+    /// may be the same; otherwise they do not overlap.
+    ///
+    /// # Errors
+    /// As [`Self::wait`], and [`Error::OutOfRange`] if the slices differ in length.
+    pub fn allreduce(
+        &mut self,
+        with: (Operation, Element),
+        input: Slice,
+        output: Slice,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let pending = self.start_allreduce(with, input, output)?;
+        self.wait(pending, timeout)
+    }
+
+    /// The root gets in `output` what comes of the vectors of all members. `root`: this member is
+    /// the root, and has an output.
+    ///
+    /// # Errors
+    /// As [`Self::allreduce`].
+    pub fn reduce(
+        &mut self,
+        with: (Operation, Element),
+        input: Slice,
+        output: Option<Slice>,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let pending = self.start_reduce(with, input, output)?;
+        self.wait(pending, timeout)
+    }
+
+    /// All members get the bytes of the root. `is_root`: this member is the root.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn broadcast(
+        &mut self,
+        is_root: bool,
+        buffer: Slice,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let pending = self.start_broadcast(is_root, buffer)?;
+        self.wait(pending, timeout)
+    }
+
+    /// Waits until all members have come here.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn barrier(&mut self, timeout: Duration) -> Result<(), Error> {
+        let pending = self.start_barrier()?;
+        self.wait(pending, timeout)
+    }
+
+    /// Begins [`Self::allreduce`]. Until it has ended nobody else uses the memory.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`], [`Error::DaemonGone`], [`Error::OutOfRange`] if the slices differ in
+    /// length.
+    pub fn start_allreduce(
+        &mut self,
+        (operation, element): (Operation, Element),
+        input: Slice,
+        output: Slice,
+    ) -> Result<Pending, Error> {
+        same_length(input, output)?;
+        let collective = Collective::Allreduce(operation, element);
+        self.begin(collective, false, input, output)
+    }
+
+    /// Begins [`Self::reduce`].
+    ///
+    /// # Errors
+    /// As [`Self::start_allreduce`].
+    pub fn start_reduce(
+        &mut self,
+        (operation, element): (Operation, Element),
+        input: Slice,
+        output: Option<Slice>,
+    ) -> Result<Pending, Error> {
+        if let Some(output) = output {
+            same_length(input, output)?;
+        }
+        let collective = Collective::Reduce(operation, element);
+        let place = output.unwrap_or_default();
+        self.begin(collective, output.is_some(), input, place)
+    }
+
+    /// Begins [`Self::broadcast`].
+    ///
+    /// # Errors
+    /// As [`Self::start_allreduce`].
+    pub fn start_broadcast(&mut self, is_root: bool, buffer: Slice) -> Result<Pending, Error> {
+        self.begin(Collective::Broadcast, is_root, buffer, buffer)
+    }
+
+    /// Begins [`Self::barrier`].
+    ///
+    /// # Errors
+    /// As [`Self::start_allreduce`].
+    pub fn start_barrier(&mut self) -> Result<Pending, Error> {
+        let none = Slice::EMPTY;
+        self.begin(Collective::Barrier, false, none, none)
+    }
+
+    fn begin(
+        &mut self,
+        collective: Collective,
+        root: bool,
+        input: Slice,
+        output: Slice,
+    ) -> Result<Pending, Error> {
+        if self.under_way >= ENTRIES {
+            return Err(Error::QueueFull);
+        }
+        let buffer = |slice: Slice| Buffer {
+            address: slice.offset,
+            lkey: slice.lkey,
+        };
+        let name = self.next;
+        let work = CollectiveWork {
+            wr_id: name,
+            collective,
+            root,
+            length: input.len(),
+            input: buffer(input),
+            output: buffer(output),
+        };
+        if self.ring.room()? == 0 || !self.ring.push(&work.to_bytes())? {
+            return Err(Error::QueueFull);
+        }
+        self.ring.publish();
+        self.next += 1;
+        self.under_way += 1;
+        self.context.ring(self.slot)?;
+        Ok(Pending(name))
+    }
+
+    /// Whether a collective has ended, without waiting: then [`Self::wait`] returns at once.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub fn has_ended(&mut self, pending: &Pending) -> Result<bool, Error> {
+        while let Some(completion) = self.completions.poll()? {
+            self.note(&completion)?;
+        }
+        Ok(self.ended.contains_key(&pending.0))
+    }
+
+    /// Waits for the end of a collective.
+    ///
+    /// # Errors
+    /// [`Error::Collective`]: it failed, and the membership with it. [`Error::TimedOut`]: it goes
+    /// on, and nobody will learn how it ends; its memory is not to be used before the member is
+    /// dropped. [`Error::DaemonGone`].
+    pub fn wait(&mut self, pending: Pending, timeout: Duration) -> Result<(), Error> {
+        let until = deadline(timeout);
+        loop {
+            if let Some(end) = self.ended.remove(&pending.0) {
+                return end;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let completion = self.completions.next(left)?;
+            self.note(&completion)?;
+        }
+    }
+
+    /// Takes note of how a collective ended.
+    fn note(&mut self, completion: &Completion) -> Result<(), Error> {
+        self.under_way = self.under_way.saturating_sub(1);
+        let end = if completion.status == CompletionStatus::Success {
+            Ok(())
+        } else {
+            let (reason, rank) = match completion.immediate {
+                Some(word) => FailureReason::read(word)?,
+                None => return Err(Error::Protocol("a failure without a reason".to_owned())),
+            };
+            Err(Error::Collective {
+                reason,
+                rank,
+                done: completion.byte_len,
+            })
+        };
+        self.ended.insert(completion.wr_id, end);
+        Ok(())
+    }
+}
+
+/// An output is as long as the vector.
+fn same_length(input: Slice, output: Slice) -> Result<(), Error> {
+    if input.len() == output.len() {
+        return Ok(());
+    }
+    Err(Error::OutOfRange {
+        offset: 0,
+        len: input.len().into(),
+        region: output.len().into(),
+    })
+}

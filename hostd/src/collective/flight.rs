@@ -1,0 +1,262 @@
+//! Chunks under way: those of a window of slots from the oldest without a result on.
+//!
+//! ```text
+//!             sent                  result, but not those before it
+//!   idle ──────────────▶ under way ─────────────────────────────────▶ kept
+//!     ▲                      │ result, and all before it came           │
+//!     └──────────────────────┴──────────────────────────────────────────┘
+//! ```
+//!
+//! The result of a kept chunk lies in the staging memory of its slot until those before it are in
+//! place.
+
+use crate::path::RttEstimator;
+use crate::timers::Timers;
+use common::time::{Span, Time};
+use std::collections::VecDeque;
+
+/// What a slot is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Idle,
+    UnderWay,
+    /// The result is in the staging memory: so many bytes.
+    Kept(u16),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    standing: Standing,
+    /// When the contribution left first.
+    sent: Time,
+    /// When it is late.
+    due: Time,
+    /// Time-outs so far.
+    late: u8,
+    /// It waits to be sent again.
+    again: bool,
+}
+
+const IDLE: Slot = Slot {
+    standing: Standing::Idle,
+    sent: Time::ZERO,
+    due: Time::NEVER,
+    late: 0,
+    again: false,
+};
+
+/// Bounds of the time-out of a contribution.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) least: Span,
+    pub(super) initial: Span,
+    /// A quarter of the lease.
+    pub(super) most: Span,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Flight {
+    slots: Vec<Slot>,
+    staging: Vec<u8>,
+    payload: usize,
+    /// The oldest chunk without a result in place.
+    prefix: u64,
+    /// The first one that was not sent.
+    next: u64,
+    under_way: u32,
+    timers: Timers,
+    /// Slots that wait to be sent again, in the order in which they were late.
+    late: VecDeque<usize>,
+    rtt: RttEstimator,
+    patience: Patience,
+}
+
+impl Flight {
+    /// With so many slots, and room for as many results of `payload` bytes.
+    pub(super) fn new(slots: u16, payload: u16, patience: Patience) -> Self {
+        let (slots, payload) = (usize::from(slots.max(1)), usize::from(payload));
+        let mut timers = Timers::default();
+        // Each slot enters the heap once now, so that it has room later.
+        for slot in 0..slots {
+            timers.at_latest(slot, Time::ZERO);
+        }
+        while timers.expired(Time::ZERO).is_some() {}
+        Self {
+            slots: vec![IDLE; slots],
+            staging: vec![0; slots * payload],
+            payload,
+            prefix: 0,
+            next: 0,
+            under_way: 0,
+            timers,
+            late: VecDeque::with_capacity(slots),
+            rtt: RttEstimator::default(),
+            patience,
+        }
+    }
+
+    /// All chunks before this one have their results in place.
+    pub(super) const fn prefix(&self) -> u64 {
+        self.prefix
+    }
+
+    /// The first chunk that was not sent.
+    pub(super) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Chunks that were sent and have no result.
+    pub(super) const fn under_way(&self) -> u32 {
+        self.under_way
+    }
+
+    /// Whether the next chunk is within the slots.
+    pub(super) fn has_slot(&self) -> bool {
+        self.next - self.prefix < self.slots.len() as u64
+    }
+
+    fn place(&self, sequence: u64) -> usize {
+        usize::try_from(sequence % self.slots.len() as u64).expect("below the number of slots")
+    }
+
+    /// The time-out of a contribution that was late so often.
+    fn time_out(&self, late: u8) -> Span {
+        let usual = self.rtt.late_after().unwrap_or(self.patience.initial);
+        let backed_off = usual.max(self.patience.least).times(1 << late.min(16));
+        backed_off.min(self.patience.most)
+    }
+
+    fn set_due(&mut self, place: usize, now: Time) {
+        let due = now + self.time_out(self.slots[place].late);
+        self.slots[place].due = due;
+        self.timers.at_latest(place, due);
+    }
+
+    /// The next chunk leaves.
+    pub(super) fn depart(&mut self, now: Time) {
+        let place = self.place(self.next);
+        self.slots[place] = Slot {
+            standing: Standing::UnderWay,
+            sent: now,
+            ..IDLE
+        };
+        self.next += 1;
+        self.under_way += 1;
+        self.set_due(place, now);
+    }
+
+    /// The chunk that is to be sent again first.
+    pub(super) fn late(&mut self) -> Option<u64> {
+        while let Some(place) = self.late.front().copied() {
+            if self.slots[place].again {
+                return Some(self.sequence(place));
+            }
+            self.late.pop_front();
+        }
+        None
+    }
+
+    /// The chunk of a slot in the window.
+    fn sequence(&self, place: usize) -> u64 {
+        let slots = self.slots.len() as u64;
+        let first = self.prefix % slots;
+        self.prefix + (place as u64 + slots - first) % slots
+    }
+
+    /// The chunk that was late leaves again.
+    pub(super) fn depart_again(&mut self, now: Time) {
+        if let Some(place) = self.late.pop_front() {
+            self.slots[place].again = false;
+            self.set_due(place, now);
+        }
+    }
+
+    /// Looks which contributions are late now.
+    pub(super) fn expire(&mut self, now: Time) {
+        while let Some(place) = self.timers.expired(now) {
+            let slot = &mut self.slots[place];
+            if slot.standing != Standing::UnderWay || slot.again {
+                continue;
+            }
+            if slot.due > now {
+                let due = slot.due;
+                self.timers.at_latest(place, due);
+                continue;
+            }
+            slot.late = slot.late.saturating_add(1);
+            slot.again = true;
+            self.late.push_back(place);
+        }
+    }
+
+    /// When [`Self::expire`] is to be called.
+    pub(super) fn deadline(&self) -> Time {
+        self.timers.first()
+    }
+
+    /// Whether a result of this chunk is awaited.
+    pub(super) fn awaits(&self, sequence: u64) -> bool {
+        let within = sequence >= self.prefix && sequence < self.next;
+        within && self.slots[self.place(sequence)].standing == Standing::UnderWay
+    }
+
+    /// The switch has the contribution to an awaited chunk: it waits for others, so there is no
+    /// hurry.
+    pub(super) fn arrived(&mut self, sequence: u64, now: Time) {
+        let place = self.place(sequence);
+        self.slots[place].again = false;
+        self.set_due(place, now);
+    }
+
+    /// The result of an awaited chunk came. A contribution that left once tells how long that took.
+    /// Whether it is the oldest one.
+    pub(super) fn came(&mut self, sequence: u64, now: Time) -> bool {
+        let place = self.place(sequence);
+        let slot = &mut self.slots[place];
+        slot.again = false;
+        if slot.late == 0 {
+            self.rtt.sample(now.since(slot.sent));
+        }
+        self.under_way -= 1;
+        sequence == self.prefix
+    }
+
+    /// Keeps a result that is not the oldest one.
+    pub(super) fn keep(&mut self, sequence: u64, data: &[u8]) {
+        let place = self.place(sequence);
+        let at = place * self.payload;
+        self.staging[at..at + data.len()].copy_from_slice(data);
+        let len = u16::try_from(data.len()).expect("at most the payload of a message");
+        self.slots[place].standing = Standing::Kept(len);
+    }
+
+    /// The oldest result is in place.
+    pub(super) fn advance(&mut self) {
+        let place = self.place(self.prefix);
+        self.slots[place] = IDLE;
+        self.prefix += 1;
+    }
+
+    /// The result of the oldest chunk, if it was kept.
+    pub(super) fn kept(&self) -> Option<&[u8]> {
+        let place = self.place(self.prefix);
+        match self.slots[place].standing {
+            Standing::Kept(len) if self.prefix < self.next => {
+                let at = place * self.payload;
+                Some(&self.staging[at..at + usize::from(len)])
+            }
+            _ => None,
+        }
+    }
+
+    /// The time that results take, once measured.
+    pub(super) const fn smoothed(&self) -> Option<Span> {
+        self.rtt.smoothed()
+    }
+
+    /// Slots.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+}

@@ -1,0 +1,208 @@
+//! Messages of the switch.
+
+use super::phase::{Input, Phase};
+use super::{LEASE_MIN, Member, patience};
+use crate::collective::flight::Flight;
+use crate::collective::window::Window;
+use crate::memory::{RegionMemory, RegionTable};
+use crate::verbs::{DropReason, End, EndReason};
+use common::time::{Span, Time};
+use common::wire::compute::{Chunk, Flags, Message, Packet, Reason, Slot, Terms, Verdict};
+
+/// A message that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) packet: Packet<'a>,
+    /// The bytes that it was read from.
+    pub(crate) bytes: &'a [u8],
+    /// A switch marked its packet.
+    pub(crate) congested: bool,
+}
+
+/// Fewest bytes of a vector: an element of any type.
+const PAYLOAD_MIN: u16 = 8;
+
+impl Member {
+    /// Takes a message of the switch.
+    ///
+    /// # Errors
+    /// Why it is dropped; then nothing has changed.
+    pub(crate) fn receive<M: RegionMemory>(
+        &mut self,
+        incoming: &Incoming<'_>,
+        regions: &RegionTable<M>,
+        now: Time,
+    ) -> Result<(), DropReason> {
+        if self
+            .key
+            .as_ref()
+            .is_some_and(|key| !key.sealed(incoming.bytes))
+        {
+            return Err(DropReason::CollectiveKey);
+        }
+        let packet = &incoming.packet;
+        match &packet.message {
+            Message::Result(chunk) => {
+                self.check_epoch(packet.epoch)?;
+                let flags = packet.flags;
+                let marked = incoming.congested || flags.contain(Flags::CE);
+                self.result(chunk, (flags.contain(Flags::PARTIAL), marked), regions, now)
+            }
+            Message::Alive => self.check_epoch(packet.epoch).map(|()| self.heard()),
+            Message::Admit(terms) => self.admitted(packet.epoch, terms, now),
+            Message::Refuse(verdict) => self.refused(verdict, now),
+            Message::Error(verdict) => self.failed(packet.epoch, verdict, now),
+            Message::Left => self.happened(Input::Left, None, now),
+            Message::Contribution(_)
+            | Message::Join(_)
+            | Message::KeepAlive
+            | Message::Leave(_) => Err(DropReason::CollectiveUpward),
+        }
+    }
+
+    /// The switch owes no answer.
+    fn heard(&mut self) {
+        self.unanswered = None;
+    }
+
+    fn check_epoch(&self, epoch: u32) -> Result<(), DropReason> {
+        match self.phase {
+            Phase::Running if epoch == self.epoch => Ok(()),
+            Phase::Running => Err(DropReason::CollectiveEpoch),
+            _ => Err(DropReason::CollectivePhase),
+        }
+    }
+
+    fn happened(&mut self, input: Input, end: Option<End>, now: Time) -> Result<(), DropReason> {
+        match self.happen(input, end, now) {
+            true => Ok(()),
+            false => Err(DropReason::CollectivePhase),
+        }
+    }
+
+    fn admitted(&mut self, epoch: u32, terms: &Terms, now: Time) -> Result<(), DropReason> {
+        if terms.generation != self.join.generation || epoch == 0 {
+            return Err(DropReason::CollectiveEpoch);
+        }
+        if terms.payload < PAYLOAD_MIN || terms.payload > self.join.payload {
+            return Err(DropReason::CollectiveTerms);
+        }
+        if self.phase == Phase::Running && epoch == self.epoch {
+            // An answer to a JOIN that was late.
+            self.heard();
+            return Err(DropReason::CollectiveRepeated);
+        }
+        self.happened(Input::Admitted, None, now)?;
+        self.epoch = epoch;
+        self.granted = terms.slots;
+        self.lease = Span::from_millis(terms.lease_millis.into()).max(LEASE_MIN);
+        // What is granted beyond what was asked for has no memory here.
+        let slots = terms.slots.min(self.join.slots);
+        self.flight = Flight::new(slots, terms.payload, patience(self.rto, self.lease));
+        self.window = Window::new(slots.into());
+        self.queue.begin(terms.payload.into());
+        self.next_sign = now + self.lease.divided_by(4);
+        self.settle();
+        Ok(())
+    }
+
+    /// A verdict about this attempt or a later one.
+    fn concerns(&self, verdict: &Verdict) -> bool {
+        verdict.generation == 0 || verdict.generation >= self.join.generation
+    }
+
+    fn refused(&mut self, verdict: &Verdict, now: Time) -> Result<(), DropReason> {
+        if !self.concerns(verdict) {
+            return Err(DropReason::CollectiveEpoch);
+        }
+        self.happened(Input::Refused, Some(told(verdict)), now)
+    }
+
+    fn failed(&mut self, epoch: u32, verdict: &Verdict, now: Time) -> Result<(), DropReason> {
+        // A switch that was started anew knows no epoch.
+        let unknown = epoch == 0 && verdict.reason == Reason::UnknownJob && self.concerns(verdict);
+        // Who left before it was admitted knows none either.
+        if epoch != self.epoch && !unknown {
+            return Err(DropReason::CollectiveEpoch);
+        }
+        self.happened(Input::Ended, Some(told(verdict)), now)
+    }
+
+    fn result<M: RegionMemory>(
+        &mut self,
+        chunk: &Chunk<'_>,
+        (partial, marked): (bool, bool),
+        regions: &RegionTable<M>,
+        now: Time,
+    ) -> Result<(), DropReason> {
+        let sequence = chunk.sequence;
+        if !self.flight.awaits(sequence) {
+            return Err(DropReason::CollectiveRepeated);
+        }
+        let (collective, piece) = self
+            .queue
+            .find(sequence)
+            .ok_or(DropReason::CollectiveUnlike)?;
+        let (_, wanted) = collective.lengths(&piece);
+        let gets = collective.output.is_some();
+        let len = chunk.data.len();
+        let fits = match chunk.work {
+            _ if partial => true,
+            common::wire::compute::Work::Reduce(..) if !gets => len == 0 || len == wanted as usize,
+            _ => len == wanted as usize,
+        };
+        if chunk.work != piece.work || chunk.slot != Slot::of(sequence, self.granted) || !fits {
+            return Err(DropReason::CollectiveUnlike);
+        }
+        self.heard();
+        if partial {
+            self.counters.partials += 1;
+            self.flight.arrived(sequence, now);
+            return Ok(());
+        }
+        self.counters.results += 1;
+        self.counters.marks += u64::from(marked);
+        let next = self.flight.next();
+        self.counters.cuts += u64::from(self.window.on_result(sequence, marked, next));
+        let data = if gets { chunk.data } else { &[] };
+        if !self.flight.came(sequence, now) {
+            self.flight.keep(sequence, data);
+            return Ok(());
+        }
+        self.put(data, regions, now);
+        self.settle();
+        Ok(())
+    }
+
+    /// Puts the oldest result in its place, and those behind it that were kept.
+    fn put<M: RegionMemory>(&mut self, first: &[u8], regions: &RegionTable<M>, now: Time) {
+        let mut data = first;
+        loop {
+            let prefix = self.flight.prefix();
+            let Some((collective, piece)) = self.queue.find(prefix) else {
+                return;
+            };
+            let put = match collective.output {
+                Some(range) if !data.is_empty() => regions.copy_in(range, piece.offset, data),
+                _ => Ok(()),
+            };
+            if put.is_err() {
+                return self.break_off(now);
+            }
+            collective.done = piece.offset + piece.len;
+            self.flight.advance();
+            match self.flight.kept() {
+                Some(kept) => data = kept,
+                None => return,
+            }
+        }
+    }
+}
+
+/// What a switch says of the end.
+fn told(verdict: &Verdict) -> End {
+    End {
+        reason: EndReason::Told(verdict.reason),
+        world: verdict.world,
+    }
+}

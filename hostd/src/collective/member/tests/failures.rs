@@ -1,0 +1,323 @@
+//! Ends of epochs, and messages that no switch should say.
+
+use super::leaf::{EPOCH, GENERATION, WORLD, World};
+use super::*;
+use crate::verbs::DropReason;
+use common::wire::compute::{Chunk, Flags, Message, Packet, Slot, Terms};
+
+const ALL: Work = Work::Allreduce(Operation::Sum, Element::F32);
+
+fn verdict(reason: Reason, world: Option<u16>) -> Verdict {
+    Verdict {
+        reason,
+        level: 0,
+        world,
+        generation: GENERATION,
+    }
+}
+
+fn reasons(world: &World, rank: usize) -> Vec<Option<End>> {
+    let ended = world.ended[rank].iter();
+    ended.map(|it| it.failed.map(|it| it.1)).collect()
+}
+
+fn told(reason: Reason, world: u16) -> Option<End> {
+    Some(End {
+        reason: EndReason::Told(reason),
+        world: Some(world),
+    })
+}
+
+/// HT-50: when the epoch ends in the middle of a collective, each member learns why and because of
+/// whom; up to the reported prefix the result is in place, and behind it is what the caller put
+/// there, though later results had come.
+#[test]
+fn what_is_behind_the_prefix_is_as_it_was() {
+    const LEN: u32 = 50_000;
+    for seed in 0..8 {
+        println!("seed {seed}");
+        let mut world = World::new(3, LEN as usize, seed);
+        world.faults.lost = 20;
+        world.join();
+        let before: Vec<_> = world.memory.iter().map(|it| it.to_vec()).collect();
+        let wanted = expected(ALL, &before, LEN as usize);
+        for rank in 0..3 {
+            let place = world.at(rank, 0);
+            world.post(rank, work(ALL, LEN, place, place));
+            world.post(rank, work(Work::Barrier, 0, place, place));
+        }
+        let target = 20 + 15 * usize::try_from(seed).expect("small");
+        assert!(world.run(PATIENCE, |it| it.leaf.complete() >= target));
+        let messages = world
+            .leaf
+            .fail(verdict(Reason::MemberLost, Some(WORLD + 1)));
+        world.tell(messages);
+        for (rank, kept) in before.iter().enumerate() {
+            let end = told(Reason::MemberLost, WORLD + 1);
+            assert_eq!(reasons(&world, rank), [end, end]);
+            let done = world.ended[rank][0].done as usize;
+            assert!(
+                done > 0 && done < LEN as usize && done.is_multiple_of(256),
+                "{done}"
+            );
+            let after = world.memory[rank].to_vec();
+            assert!(after[..done] == wanted[..done] && after[done..] == kept[done..]);
+            assert_eq!(world.ended[rank][1].done, 0);
+            // Whoever comes later learns the same, and nothing is sent any more.
+            let place = world.at(rank, 0);
+            world.post(rank, work(ALL, 8, place, place));
+            assert_eq!(reasons(&world, rank).len(), 3);
+            assert!(world.members[rank].is_over());
+            assert_eq!(world.members[rank].deadline(), Time::NEVER);
+        }
+    }
+}
+
+/// HT-50: a switch that is silent for the lease is lost, in the middle of work and without any; and
+/// one that does not answer at all is given up.
+#[test]
+fn silent_switches_are_given_up() {
+    for busy in [true, false] {
+        let mut world = World::new(2, 8, 1);
+        world.join();
+        world.leaf.dead = true;
+        let from = world.now;
+        if busy {
+            let place = world.at(0, 0);
+            world.post(0, work(ALL, 8, place, place));
+        }
+        let over = |it: &World| it.members.iter().all(Member::is_over);
+        assert!(world.run(Span::from_secs(3), over));
+        let after = world.now.since(from);
+        assert!(
+            after >= Span::from_secs(2) && after <= Span::from_millis(2_600),
+            "{after}"
+        );
+        let lost = End {
+            reason: EndReason::SwitchLost,
+            world: None,
+        };
+        assert_eq!(world.members[0].end(), Some(lost));
+        assert_eq!(reasons(&world, 0), vec![Some(lost); usize::from(busy)]);
+    }
+    let mut world = World::new(2, 8, 1);
+    world.leaf.dead = true;
+    assert!(world.run(Span::from_secs(11), |it| {
+        it.members.iter().all(Member::is_over)
+    }));
+    assert_eq!(
+        world.members[1].end().map(|it| it.reason),
+        Some(EndReason::NoAnswer)
+    );
+}
+
+/// HT-50: a member that waits for one that is slow does not take the switch for lost: partial
+/// results say that it lives.
+#[test]
+fn slow_members_are_waited_for() {
+    let mut world = World::new(2, 8, 1);
+    world.join();
+    let place = world.at(0, 0);
+    world.post(0, work(ALL, 8, place, place));
+    assert!(!world.run(Span::from_secs(20), |_| false));
+    let counters = world.members[0].statistics(0).counters;
+    // Never later than a quarter of the lease.
+    assert!((38..60).contains(&counters.retransmissions), "{counters:?}");
+    assert!(counters.partials >= 38);
+    let place = world.at(1, 0);
+    world.post(1, work(ALL, 8, place, place));
+    assert!(world.run(PATIENCE, |it| it.ended.iter().all(|it| it.len() == 1)));
+}
+
+/// HT-50: a refusal of this attempt ends it, one of an earlier attempt does not.
+#[test]
+fn refusals_count_for_their_attempt() {
+    let mut world = World::new(2, 8, 1);
+    let place = world.at(0, 0);
+    world.post(0, work(ALL, 8, place, place));
+    let mut old = verdict(Reason::MemberMissing, Some(WORLD + 1));
+    old.generation -= 1;
+    let message = world.leaf.refuse(0, old);
+    world.tell(vec![message]);
+    assert_eq!(world.drops, [DropReason::CollectiveEpoch]);
+    let message = world
+        .leaf
+        .refuse(0, verdict(Reason::MemberMissing, Some(WORLD + 1)));
+    world.tell(vec![message]);
+    assert_eq!(reasons(&world, 0), [told(Reason::MemberMissing, WORLD + 1)]);
+}
+
+/// HT-50: who closes with work under way tells the others that it left; who has finished says so;
+/// LEAVE is repeated until it is answered, and no longer than the lease.
+#[test]
+fn leaving_says_why() {
+    let mut world = World::new(3, 8, 1);
+    world.faults.lost = 30;
+    world.join();
+    let place = world.at(0, 0);
+    world.post(0, work(ALL, 8, place, place));
+    let now = world.now;
+    world.members[0].close(now);
+    world.members[1].close(now);
+    assert!(world.run(PATIENCE, |it| it.members[..2].iter().all(Member::is_over)));
+    let left = |rank: usize| world.leaf.left[rank].map(|it| (it.reason, it.world));
+    assert_eq!(left(0), Some((Reason::MemberLeft, Some(WORLD))));
+    assert_eq!(left(1), Some((Reason::Finished, Some(WORLD + 1))));
+    assert_eq!(world.members[2].phase(), Phase::Running);
+    world.leaf.dead = true;
+    let from = world.now;
+    world.members[2].close(from);
+    assert!(world.run(PATIENCE, |it| it.members[2].is_over()));
+    assert_eq!(world.now.since(from), Span::from_secs(2));
+}
+
+/// HT-50: memory that is deregistered in the middle ends the membership, and the others learn who.
+#[test]
+fn memory_that_goes_away_ends_the_membership() {
+    let mut world = World::new(2, 50_000, 1);
+    world.join();
+    for rank in 0..2 {
+        let place = world.at(rank, 0);
+        world.post(rank, work(ALL, 50_000, place, place));
+    }
+    assert!(world.run(PATIENCE, |it| it.leaf.complete() >= 20));
+    let lkey = world.lkeys[1];
+    world.regions[1].deregister(lkey).expect("it was there");
+    assert!(world.run(PATIENCE, |it| it.members[1].is_over()));
+    let end = world.ended[1][0].failed.expect("it failed");
+    assert_eq!(
+        (end.0, end.1.reason),
+        (Status::LocalProtection, EndReason::Memory)
+    );
+    let left = world.leaf.left[1].expect("it left");
+    assert_eq!(
+        (left.reason, left.world),
+        (Reason::MemberLeft, Some(WORLD + 1))
+    );
+}
+
+/// HT-50: what cannot be done is refused by its completion, and takes no part.
+#[test]
+fn impossible_collectives_take_no_part() {
+    let mut world = World::new(1, 64, 1);
+    world.join();
+    let good = world.at(0, 0);
+    let (outside, unknown) = (world.at(0, 32), Buffer { addr: 0, lkey: 1 });
+    let rooted = |it| CollectiveRequest { root: true, ..it };
+    let cases = [
+        (work(ALL, 64, outside, good), Status::LocalProtection),
+        (work(ALL, 64, good, outside), Status::LocalProtection),
+        (work(ALL, 64, unknown, good), Status::LocalProtection),
+        (work(ALL, 63, good, good), Status::LocalQpOperation),
+        (rooted(work(ALL, 64, good, good)), Status::LocalQpOperation),
+        (work(Work::Barrier, 8, good, good), Status::LocalQpOperation),
+    ];
+    for (number, (request, status)) in cases.into_iter().enumerate() {
+        world.post(0, request);
+        let failed = world.ended[0][number].failed.map(|it| it.0);
+        assert_eq!(failed, Some(status), "case {number}");
+    }
+    world.post(0, work(ALL, 64, good, good));
+    assert!(world.run(PATIENCE, |it| it.ended[0].len() == 7));
+    assert_eq!(world.ended[0][6].failed, None);
+    assert_eq!(world.leaf.complete(), 1);
+}
+
+/// A member of two in the middle of a collective of four chunks.
+fn amid() -> World {
+    let mut world = World::new(2, 1_024, 1);
+    world.join();
+    let place = world.at(0, 0);
+    world.post(0, work(ALL, 1_024, place, place));
+    world.run(Span::from_millis(1), |_| false);
+    world
+}
+
+/// Each of these messages is dropped for this reason, without its tag for the lack of that, and
+/// changes nothing.
+fn dropped(world: &mut World, reason: DropReason, messages: &[(u32, Message<'_>)]) {
+    let before = world.memory[0].to_vec();
+    let key = Key::of_job(&super::leaf::SECRET, super::leaf::JOB);
+    for (epoch, message) in messages {
+        let packet = Packet {
+            flags: Flags::default(),
+            job: super::leaf::JOB,
+            epoch: *epoch,
+            rank: 0,
+            message: *message,
+        };
+        let mut bytes = vec![0; packet.len()];
+        for (key, reason) in [(None, DropReason::CollectiveKey), (Some(&key), reason)] {
+            packet.write(key, &mut bytes).expect("it fits");
+            world.deliver(0, &bytes);
+            assert_eq!(world.drops.pop(), Some(reason), "{message:?}");
+        }
+        assert_eq!(world.members[0].phase(), Phase::Running);
+        assert!(world.memory[0].to_vec() == before && world.ended[0].is_empty());
+    }
+}
+
+/// HT-50, SW-42: results that are not awaited, or are of something else than what was contributed.
+#[test]
+fn wrong_results_are_dropped_by_reason() {
+    let mut world = amid();
+    let data = [0; 256];
+    let chunk = Chunk {
+        work: ALL,
+        slot: Slot::of(1, 16),
+        sequence: 1,
+        contributions: 3,
+        data: &data,
+    };
+    let at = |sequence| Message::Result(Chunk { sequence, ..chunk });
+    let repeated = [(EPOCH, at(4)), (EPOCH, at(u64::MAX))];
+    dropped(&mut world, DropReason::CollectiveRepeated, &repeated);
+    let slot = Slot {
+        version: 1,
+        ..chunk.slot
+    };
+    let data = &data[..252];
+    let work = Work::Allreduce(Operation::Max, Element::F32);
+    let unlike = [
+        Chunk { slot, ..chunk },
+        Chunk { work, ..chunk },
+        Chunk { data, ..chunk },
+    ];
+    let unlike = unlike.map(|it| (EPOCH, Message::Result(it)));
+    dropped(&mut world, DropReason::CollectiveUnlike, &unlike);
+    let late = [(EPOCH + 1, at(1))];
+    dropped(&mut world, DropReason::CollectiveEpoch, &late);
+}
+
+/// HT-50, SW-42: messages of other epochs and phases, and such as no switch says.
+#[test]
+fn wrong_messages_are_dropped_by_reason() {
+    let mut world = amid();
+    let terms = Terms {
+        slots: 16,
+        payload: 256,
+        lease_millis: 2_000,
+        generation: GENERATION,
+    };
+    let admit = Message::Admit(terms);
+    let deleted = Message::Error(verdict(Reason::Deleted, None));
+    let epochs = [
+        (EPOCH + 1, Message::Alive),
+        (EPOCH + 1, deleted),
+        (0, deleted),
+        (0, admit),
+    ];
+    dropped(&mut world, DropReason::CollectiveEpoch, &epochs);
+    let full = Message::Refuse(verdict(Reason::Full, None));
+    let phases = [(EPOCH, Message::Left), (0, full), (EPOCH + 1, admit)];
+    dropped(&mut world, DropReason::CollectivePhase, &phases);
+    dropped(
+        &mut world,
+        DropReason::CollectiveRepeated,
+        &[(EPOCH, admit)],
+    );
+    let upward = [(EPOCH, Message::KeepAlive)];
+    dropped(&mut world, DropReason::CollectiveUpward, &upward);
+    let of = |payload| (EPOCH, Message::Admit(Terms { payload, ..terms }));
+    dropped(&mut world, DropReason::CollectiveTerms, &[of(4), of(257)]);
+}

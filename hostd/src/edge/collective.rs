@@ -1,0 +1,145 @@
+//! Collectives out of an application's ring, for a membership of a job.
+
+use super::queue_pair::Remains;
+use super::statistics::EdgeStatistics;
+use super::work::Broken;
+use crate::engine::Engine;
+use crate::memory::RegionMemory;
+use crate::verbs::{Buffer, CollectiveRequest, CompletionQueueId, EngineError, MemberId};
+use common::wire::compute::{Element, Operation, Work};
+use hostd_client::abi::collective::{self, Collective, CollectiveWork};
+use hostd_client::abi::descriptor::WORK_LEN;
+use hostd_client::abi::ring::Consumer;
+use hostd_client::shm::Mapping;
+use std::sync::Arc;
+
+/// The ring of a membership.
+#[derive(Debug)]
+pub struct CollectiveRing {
+    member: MemberId,
+    ring: Consumer<WORK_LEN>,
+    /// Taken and checked, but refused by the engine, which had no room.
+    held: Option<CollectiveRequest>,
+    /// Where its collectives complete.
+    pub cq: CompletionQueueId,
+    /// Its bit in the doorbell page.
+    pub slot: u32,
+    /// The application broke the ring: it is not looked at any more.
+    broken: bool,
+}
+
+impl CollectiveRing {
+    /// The ring of `member`, whose collectives complete in `cq`.
+    pub fn new(
+        member: MemberId,
+        cq: CompletionQueueId,
+        ring: Consumer<WORK_LEN>,
+        slot: u32,
+    ) -> Self {
+        Self {
+            member,
+            ring,
+            held: None,
+            cq,
+            slot,
+            broken: false,
+        }
+    }
+
+    /// The membership.
+    pub fn member(&self) -> MemberId {
+        self.member
+    }
+
+    /// The memory of the ring.
+    pub fn into_memory(self) -> Arc<Mapping> {
+        self.ring.into_memory()
+    }
+
+    /// Looks at the ring no more; whether it did before.
+    pub fn break_off(&mut self) -> bool {
+        !std::mem::replace(&mut self.broken, true)
+    }
+
+    /// Hands up to `most` collectives over to the engine: each descriptor is copied once and
+    /// checked.
+    ///
+    /// # Errors
+    /// [`Broken`], once, if the application wrote what its library never would.
+    pub fn serve<M: RegionMemory>(
+        &mut self,
+        engine: &mut Engine<M>,
+        statistics: &mut EdgeStatistics,
+        most: u32,
+    ) -> Result<Remains, Broken> {
+        if self.broken {
+            return Ok(Remains::Nothing);
+        }
+        let served = self.take(engine, statistics, most);
+        self.broken = served.is_err();
+        self.ring.release();
+        served
+    }
+
+    fn take<M: RegionMemory>(
+        &mut self,
+        engine: &mut Engine<M>,
+        statistics: &mut EdgeStatistics,
+        most: u32,
+    ) -> Result<Remains, Broken> {
+        for _ in 0..most {
+            let taken = match self.held.take() {
+                Some(held) => held,
+                None => match self.ring.pop()? {
+                    Some(bytes) => request(&CollectiveWork::parse(&bytes)?)?,
+                    None => return Ok(Remains::Nothing),
+                },
+            };
+            match engine.post_collective(self.member, taken) {
+                Ok(()) => statistics.sends += 1,
+                Err(EngineError::QueueFull | EngineError::CompletionQueueFull) => {
+                    self.held = Some(taken);
+                    return Ok(Remains::Blocked);
+                }
+                Err(_) => return Err(Broken),
+            }
+        }
+        Ok(Remains::More)
+    }
+}
+
+/// What the engine is asked for.
+fn request(work: &CollectiveWork) -> Result<CollectiveRequest, Broken> {
+    let pair = |operation: collective::Operation, element: collective::Element| {
+        let mut operations = Operation::ALL.into_iter();
+        let operation = operations.find(|it| *it as u8 == operation as u8);
+        let mut elements = Element::ALL.into_iter();
+        let element = elements.find(|it| *it as u8 == element as u8);
+        operation.zip(element).ok_or(Broken)
+    };
+    let asked = match work.collective {
+        Collective::Allreduce(operation, element) => {
+            let (operation, element) = pair(operation, element)?;
+            Some(Work::Allreduce(operation, element))
+        }
+        Collective::Reduce(operation, element) => {
+            let (operation, element) = pair(operation, element)?;
+            Some(Work::Reduce(operation, element))
+        }
+        Collective::Broadcast => Some(Work::Broadcast),
+        Collective::Barrier => Some(Work::Barrier),
+        Collective::Admission => None,
+    };
+    let buffer = |buffer: collective::Buffer| Buffer {
+        addr: buffer.address,
+        lkey: buffer.lkey,
+    };
+    Ok(CollectiveRequest {
+        wr_id: work.wr_id,
+        work: asked,
+        root: work.root,
+        len: work.length,
+        input: buffer(work.input),
+        output: buffer(work.output),
+    })
+}

@@ -1,0 +1,173 @@
+use super::*;
+use crate::memory::HeapMemory;
+use crate::verbs::{CollectiveConfig, CompletionQueueId, DomainId, EngineConfig};
+use common::units::Rate;
+use common::wire::compute::{Flags, HEADER_LEN, Join, Message, Terms};
+use common::xdp::frame::Region;
+
+const LEAF: [u8; 4] = [10, 0, 0, 1];
+const OWN: [u8; 4] = [10, 0, 0, 9];
+const AT: usize = 14 + 20 + 8;
+
+fn config() -> CollectiveConfig {
+    CollectiveConfig {
+        leaf: LEAF.into(),
+        port: 4795,
+        secret: None,
+        class: 2,
+        slots: 64,
+        memberships: 2,
+        staging: 64 * 256,
+        join_timeout: Span::from_secs(1),
+        rto_min: Span::from_millis(1),
+        rto_initial: Span::from_millis(1),
+    }
+}
+
+fn request(domain: DomainId, cq: CompletionQueueId, rank: u16) -> MemberRequest {
+    let join = Join {
+        slots: 32,
+        payload: 256,
+        ..Join::new(1, rank, 4)
+    };
+    MemberRequest {
+        domain,
+        cq,
+        max_wr: 4,
+        job: 5,
+        rank,
+        join,
+    }
+}
+
+fn engine() -> (Engine<HeapMemory>, FramePool, MemberRequest) {
+    let config = EngineConfig {
+        collective: Some(config()),
+        ..EngineConfig::default()
+    };
+    let mut engine = Engine::new(config);
+    let domain = engine.create_domain().expect("room");
+    let cq = engine.create_completion_queue().expect("room");
+    let pool = FramePool::new(Region::heap(16, 2048, 0));
+    let request = request(domain, cq, 3);
+    (engine, pool, request)
+}
+
+/// The frame of a switch that says this.
+fn frame(pool: &mut FramePool, message: Message<'_>) -> Frame {
+    let route = Route {
+        source: LEAF.into(),
+        source_mac: [2; 6],
+        destination_mac: [4; 6],
+        mtu: 1500,
+        rate: Rate::from_gbps(1),
+    };
+    let flow = frame::flow(&route, LEAF.into(), OWN.into(), 0).expect("of one family");
+    let packet = Packet {
+        flags: Flags::default(),
+        job: 5,
+        epoch: 8,
+        rank: 3,
+        message,
+    };
+    let mut bytes = vec![0; AT + packet.len()];
+    packet.write(None, &mut bytes[AT..]).expect("it fits");
+    frame::emit_compute(&mut bytes, &flow, 4795, packet.len());
+    pool.take_filled(&bytes).expect("a frame")
+}
+
+/// HT-50, SW-42: a member asks for the way, joins once there is one, and hears its leaf alone;
+/// each message that is not for it is dropped for its own reason.
+#[test]
+fn members_hear_their_leaf_alone() {
+    let (mut engine, mut pool, request) = engine();
+    let now = Time::from_nanos(1_000_000);
+    engine.begin_turn(now);
+    let id = engine.create_member(&request).expect("room");
+    let mut out = Vec::new();
+    engine.transmit(&mut pool, now, &mut out, 8);
+    let destination = LEAF.into();
+    assert_eq!(engine.next_event(), Some(Event::NeedRoute { destination }));
+    let route = Route {
+        source: OWN.into(),
+        source_mac: [4; 6],
+        destination_mac: [2; 6],
+        mtu: 1500,
+        rate: Rate::from_gbps(1),
+    };
+    engine.set_route(destination, route).expect("legal");
+    let now = now + ASK_AGAIN;
+    engine.transmit(&mut pool, now, &mut out, 8);
+    let [(_, joins)] = &out[..] else {
+        panic!("{} frames", out.len());
+    };
+    let join = Packet::read(&joins.bytes()[AT..]).expect("a message");
+    assert!(matches!(join.message, Message::Join(join) if join.payload == 256));
+    let terms = Terms {
+        slots: 32,
+        payload: 256,
+        lease_millis: 2_000,
+        generation: 1,
+    };
+    let cases = [
+        (26, DropReason::CollectiveSource),
+        (35, DropReason::CollectiveSource),
+        (37, DropReason::NotRoce),
+        (AT + 7, DropReason::CollectiveMember),
+        (AT + 13, DropReason::CollectiveMember),
+        (AT + HEADER_LEN, DropReason::CollectiveMalformed),
+    ];
+    for (at, reason) in cases {
+        let mut wrong = frame(&mut pool, Message::Admit(terms));
+        let bytes = wrong.bytes_mut();
+        bytes[at] ^= 1;
+        // The checksums are right, but for one.
+        let ip = common::wire::checksum::of;
+        bytes[24..26].fill(0);
+        let sum = ip(&bytes[14..34]);
+        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+        if reason == DropReason::CollectiveMember {
+            let mut message = Packet { job: 5, ..join };
+            message.message = Message::Admit(terms);
+            (message.job, message.rank) = if at == AT + 7 { (4, 3) } else { (5, 2) };
+            message.write(None, &mut bytes[AT..]).expect("it fits");
+        }
+        let before = engine.statistics().drops.get(reason);
+        engine.receive(wrong, &mut pool, now);
+        assert_eq!(
+            engine.statistics().drops.get(reason),
+            before + 1,
+            "byte {at}"
+        );
+    }
+    let admit = frame(&mut pool, Message::Admit(terms));
+    engine.receive(admit, &mut pool, now);
+    let standing = engine.member_statistics(id).expect("it is there");
+    assert_eq!((standing.phase, standing.epoch), ("running", 8));
+    let statistics = engine.statistics();
+    assert_eq!(statistics.settled(), statistics.rx_packets);
+    for (_, frame) in out {
+        pool.give(frame);
+    }
+}
+
+/// HT-50, HT-3: a rank has one holder, memberships and their memory are bounded, and all is
+/// free again after the end.
+#[test]
+fn memberships_are_bounded() {
+    let (mut engine, _, request) = engine();
+    let id = engine.create_member(&request).expect("room");
+    assert_eq!(engine.create_member(&request), Err(EngineError::Busy));
+    let second = MemberRequest { rank: 1, ..request };
+    engine.create_member(&second).expect("room");
+    let third = MemberRequest { rank: 2, ..request };
+    assert_eq!(engine.create_member(&third), Err(EngineError::TooMany));
+    engine.destroy_member(id).expect("it is there");
+    assert_eq!(engine.destroy_member(id), Err(EngineError::Unknown));
+    // It leaves, and makes way for the next attempt under its name.
+    engine.create_member(&request).expect("room");
+    engine.expire_members(Time::ZERO + Span::from_secs(5));
+    assert_eq!(engine.members().count(), 2);
+    let mut none = Engine::<HeapMemory>::new(EngineConfig::default());
+    assert_eq!(none.create_member(&request), Err(EngineError::State));
+}

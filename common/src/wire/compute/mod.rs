@@ -38,7 +38,8 @@ mod work;
 pub use body::{Join, Level, Levels, Reason, Terms, Verdict};
 pub use key::Key;
 pub use layout::{HEADER_LEN, PAYLOAD_MAX, RANKS, SLOTS_MAX};
-pub use work::{Element, Operation, Work};
+pub use reduce::{Element, Operation};
+pub use work::Work;
 
 use super::{Error, Result, array, be16, be32, be64, need, put};
 use layout::{HEADER, VERSION, checksum, field, refused};
@@ -99,7 +100,7 @@ impl Slot {
         let slots = if slots == 0 { 1 } else { slots as u64 };
         Self {
             number: (sequence % slots) as u16,
-            version: (sequence / slots & 1) as u8,
+            version: ((sequence / slots) & 1) as u8,
         }
     }
 

@@ -10,13 +10,14 @@ use lab::settings::binaries;
 
 const DAEMONS: [&str; 2] = ["switchd", "hostd"];
 
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     "switchd",
     "switchctl",
     "hostd",
     "hostctl",
     "hostcp",
     "hostperf",
+    "hostallreduce",
     "fabric",
 ];
 

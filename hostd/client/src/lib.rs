@@ -17,6 +17,7 @@
 //!   lists   requests of several pieces, and with inline data
 //!   window   keys of regions that can be taken back
 //!   port     the daemon's port: state, GIDs, partition keys, events
+//!   group    collectives between hosts, over all of these
 //! ```
 //!
 //! The names are those of libibverbs: a [`Region`] has local and remote keys, work requests are
@@ -39,6 +40,7 @@ mod channel;
 mod completion;
 mod context;
 mod error;
+pub mod group;
 mod listener;
 mod lists;
 mod paths;

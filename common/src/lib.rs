@@ -5,8 +5,8 @@
 //!   histogram     times, counted in buckets
 //!   units         quantities that carry their unit
 //!   drop          the table of reasons why packets are lost
+//!   reduce        arithmetic on vectors of elements, for switches and hosts: a crate of its own
 //!   wire          bytes <-> headers, one file a protocol; no state, no I/O
-//!   reduce        arithmetic on vectors of elements, for switches and hosts
 //!   sync          lock-free cores: rings between threads, published snapshots, counters
 //!   sys           other services of Linux: waiting, the clock, shared memory, limits
 //!   flow_control  pauses that the peer of a port asks for
@@ -36,7 +36,6 @@ pub mod histogram;
 pub mod log;
 pub mod metrics;
 pub mod netlink;
-pub mod reduce;
 pub mod schedulers;
 pub mod sync;
 pub mod sys;
@@ -44,3 +43,5 @@ pub mod time;
 pub mod units;
 pub mod wire;
 pub mod xdp;
+
+pub use ::reduce;

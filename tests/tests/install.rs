@@ -10,13 +10,14 @@ use fabric_tests::installed::{Linked, compile, library_folder, make, root, succe
 
 const DAEMONS: [&str; 2] = ["switchd", "hostd"];
 
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     "switchd",
     "switchctl",
     "hostd",
     "hostctl",
     "hostcp",
     "hostperf",
+    "hostallreduce",
     "fabric",
 ];
 

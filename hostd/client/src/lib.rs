@@ -21,6 +21,7 @@
 //!   window   keys of regions that can be taken back
 //!   compute  collectives that switches compute
 //!   port     the daemon's port: state, GIDs, partition keys, events
+//!   group    collectives between hosts, over all of these
 //! ```
 //!
 //! The names are those of libibverbs: a [`Region`] has local and remote keys, work requests are
@@ -44,6 +45,7 @@ mod completion;
 pub mod compute;
 mod context;
 mod error;
+pub mod group;
 mod listener;
 mod lists;
 mod outstanding;

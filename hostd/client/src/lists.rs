@@ -59,6 +59,32 @@ impl QueuePair {
         self.ring(&self.sends, 1)
     }
 
+    /// Posts SENDs of two pieces each, by their `wr_id`, with one ring of the doorbell.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`]; as many as fit are posted then.
+    pub(crate) fn post_pairs(&mut self, sends: &[(u64, [Slice; 2])]) -> Result<(), Error> {
+        self.may_send()?;
+        let mut posted = 0;
+        let mut outstanding = self.sends.lock();
+        for (wr_id, pair) in sends {
+            let pieces = if pair[1].is_empty() { &pair[..1] } else { pair };
+            let list = list(pieces)?;
+            let request = SendRequest::send(*wr_id, Slice::EMPTY);
+            let first = request.to_work(Local::Pieces(list)).to_bytes();
+            if push_list(&mut self.send, &first, &list, pieces)? {
+                outstanding.note(*wr_id, request.signaled);
+                posted += 1;
+            }
+        }
+        drop(outstanding);
+        self.ring(&self.sends, posted)?;
+        if posted < sends.len() {
+            return Err(Error::QueueFull);
+        }
+        Ok(())
+    }
+
     /// Posts a SEND or an RDMA WRITE whose bytes are `bytes`, instead of [`SendRequest::local`]
     /// (`IBV_SEND_INLINE`). They are copied into the ring, so they need no region, and may change
     /// as soon as this returns. More than 32 take further places in the ring, 64 bytes each.

@@ -164,6 +164,11 @@ impl Object {
         })
     }
 
+    /// Whether it is one of that session.
+    pub(crate) fn is_of(&self, session: &Arc<Session>) -> bool {
+        Arc::ptr_eq(&self.context, session)
+    }
+
     /// Gives it back, unless others hold it or the daemon says that it is in use: then it is
     /// returned.
     pub(crate) fn release_unused(object: Arc<Self>) -> Option<Arc<Self>> {

@@ -17,6 +17,7 @@ const PROGRAMS: &[&str] = &[
     "hostctl",
     "hostcp",
     "hostperf",
+    "hostallreduce",
     "bench",
 ];
 

@@ -153,7 +153,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("switchd/", &["hostd::", "hostd_client::"]),
     ("hostd/", &["switchd::"]),
     // An application links the client alone.
-    ("hostd/client/", &["hostd::"]),
+    ("hostd/client/", &["hostd::", "common::"]),
     // What ships does not know what simulates or tests it.
     (
         "common/src/",
@@ -175,6 +175,8 @@ const CRATES: &[(&str, &[&str])] = &[
         "lab/src/",
         &["hostd::", "twin::", "guest::", "fabric_tests::"],
     ),
+    // Applications link it.
+    ("common/reduce/", OTHERS),
     // The tests of every crate use these.
     ("lab/netns/", OTHERS),
     ("lab/netns/", &["guest::"]),

@@ -18,6 +18,7 @@ use source::{Source, sources, texts};
 /// Parts of common that take all they need of the world as arguments, like the engines of the
 /// daemons, which [`layers::is_in_an_engine`] knows.
 const PURE: &[&str] = &[
+    "common/reduce/src/",
     "common/src/flow_control/",
     "common/src/reduce/",
     "common/src/time.rs",

@@ -38,7 +38,8 @@ mod work;
 pub use body::{Join, Level, Levels, Reason, Terms, Verdict};
 pub use key::Key;
 pub use layout::{HEADER_LEN, PAYLOAD_MAX, RANKS, SLOTS_MAX};
-pub use work::{Element, Operation, Work};
+pub use reduce::{Element, Operation};
+pub use work::Work;
 
 use super::{Error, Result, array, be16, be32, be64, need, put};
 use layout::{HEADER, VERSION, checksum, field, refused};

@@ -1,6 +1,6 @@
 //! Integers.
 
-use crate::wire::compute::Operation;
+use crate::Operation;
 
 /// One step on the elements of two vectors, pair by pair.
 macro_rules! lanes {

@@ -13,18 +13,20 @@
 //!   the order.
 //! - Infinities and NaN are added as IEEE 754 says. Which payload the NaN has is not promised.
 
+mod element;
 mod float;
 mod integer;
 #[cfg(test)]
 mod tests;
 
-use crate::wire::compute::{Element, Operation};
+pub use element::{Element, Operation};
+
+use std::fmt;
 
 /// Why vectors are not reduced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// They are not equally long, or not whole elements.
-    #[error("vectors of {into} and {from} bytes of {element:?}")]
     Length {
         /// Bytes of the one that is added to.
         into: usize,
@@ -34,7 +36,6 @@ pub enum Error {
         element: Element,
     },
     /// There is no such operation on such elements.
-    #[error("{operation:?} of {element:?}")]
     Operation {
         /// The operation.
         operation: Operation,
@@ -42,6 +43,21 @@ pub enum Error {
         element: Element,
     },
 }
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length {
+                into,
+                from,
+                element,
+            } => write!(f, "vectors of {into} and {from} bytes of {element:?}"),
+            Self::Operation { operation, element } => write!(f, "{operation:?} of {element:?}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
 
 /// Reduces `from` into `into`: each element of `into` becomes what comes of it and that of `from`,
 /// in this order.

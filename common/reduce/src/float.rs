@@ -1,7 +1,7 @@
 //! Floats.
 
 use super::integer::lanes;
-use crate::wire::compute::Operation;
+use crate::Operation;
 use half::slice::HalfFloatSliceExt;
 
 /// The minimum and the maximum of a type of float, without branches. Of equal numbers only the

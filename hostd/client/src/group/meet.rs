@@ -1,0 +1,146 @@
+//! Connections to other members, made when a collective needs them for the first time.
+
+use super::failure::GroupError;
+use super::link::{Link, Phase};
+use super::member::Group;
+use super::message::Hello;
+use super::turn::Flow;
+use crate::abi::answer::Event;
+use crate::abi::message::Request as Ask;
+use crate::queue_pair::established;
+use crate::{ConnectRequest, Connected, Error, Private};
+use std::time::Instant;
+
+/// What the session's socket told of a connection.
+enum News {
+    Asked(ConnectRequest),
+    Answered(usize, bool, Result<Connected, Error>),
+}
+
+impl Group {
+    /// Has connections to all peers of a collective made. True while some are not up.
+    pub(super) fn connect(&mut self, flow: &Flow<'_>) -> Result<bool, GroupError> {
+        let mut waiting = false;
+        for peer in 0..flow.progress.peers() {
+            let rank = flow.progress.rank(peer);
+            match self.data[rank].as_ref().map(|link| link.phase) {
+                Some(Phase::Begun) => waiting = true,
+                Some(_) => {}
+                // The higher rank connects.
+                None if rank > self.rank => waiting = true,
+                None => {
+                    waiting = true;
+                    let made = self.reach(rank);
+                    made.map_err(|error| self.broken(error))?;
+                }
+            }
+        }
+        Ok(waiting)
+    }
+
+    fn reach(&mut self, rank: usize) -> Result<(), Error> {
+        let link = Link::create(&self.context, &self.queue, rank, self.options.segment)?;
+        let own = u16::try_from(self.rank).unwrap_or(u16::MAX);
+        let group = self.id;
+        let hello = Hello::Member { rank: own, group }.to_private();
+        let request = link.queue_pair.connect_request(self.members[rank], hello);
+        self.context.inner.channel.call(&request, None)?;
+        link.queue_pair.begin_sends();
+        self.data[rank] = Some(link);
+        Ok(())
+    }
+
+    /// Takes what the session's socket says of the group's connections.
+    pub(super) fn hear(&mut self) -> Result<bool, GroupError> {
+        let mut moved = false;
+        loop {
+            let news = {
+                let (listener, rows) = (&self.listener, [&self.control, &self.data]);
+                let wanted = |event: &Event| {
+                    if let Some(request) = listener.requested(event) {
+                        return Some(News::Asked(request));
+                    }
+                    [true, false]
+                        .into_iter()
+                        .zip(rows)
+                        .find_map(|(control, links)| {
+                            links.iter().enumerate().find_map(|(rank, link)| {
+                                let ours = link.as_ref()?.queue_pair.handle;
+                                let answer = established(ours, event)?;
+                                Some(News::Answered(rank, control, answer))
+                            })
+                        })
+                };
+                self.context
+                    .inner
+                    .channel
+                    .wait_event(Instant::now(), wanted)
+            };
+            match news {
+                Ok(News::Asked(request)) => self.asked(request)?,
+                Ok(News::Answered(rank, control, answer)) => self.answered(rank, control, &answer),
+                Err(Error::TimedOut) => return Ok(moved),
+                Err(error) => return Err(self.broken(error)),
+            }
+            moved = true;
+        }
+    }
+
+    fn answered(&mut self, rank: usize, control: bool, answer: &Result<Connected, Error>) {
+        let Some(link) = self.link(control, rank) else {
+            return;
+        };
+        match answer {
+            Ok(_) => link.phase = Phase::Up,
+            // That one that stood has ended the completions tell, after what came before.
+            Err(_) if link.phase == Phase::Begun => {
+                link.phase = Phase::Ended;
+                self.lost.push(rank);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// A member, or somebody else, wants a connection.
+    fn asked(&mut self, request: ConnectRequest) -> Result<(), GroupError> {
+        let hello = Hello::from_private(&request.private());
+        let Some(Hello::Member { rank, group }) = hello else {
+            return self.joins(request, hello);
+        };
+        let rank = usize::from(rank);
+        let expected = group == self.id && rank > self.rank && rank < self.size;
+        if !expected || self.data[rank].is_some() {
+            request.reject(Private::EMPTY);
+            return Ok(());
+        }
+        let segment = self.options.segment;
+        match self.admit(request, rank, segment) {
+            Ok(link) => self.data[rank] = link,
+            Err(error) => return Err(self.broken(error)),
+        }
+        Ok(())
+    }
+
+    /// Begins to accept a connection; `None` if the peer has gone meanwhile.
+    pub(super) fn admit(
+        &self,
+        mut request: ConnectRequest,
+        rank: usize,
+        segment: usize,
+    ) -> Result<Option<Link>, Error> {
+        let link = Link::create(&self.context, &self.queue, rank, segment)?;
+        request.answered = true;
+        let accept = Ask::Accept {
+            request: request.request,
+            qp: link.queue_pair.handle,
+            private: Private::EMPTY,
+        };
+        match self.context.inner.channel.call(&accept, None) {
+            Ok(_) => {}
+            Err(Error::Refused { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        link.queue_pair.begin_sends();
+        Ok(Some(link))
+    }
+}

@@ -1,0 +1,262 @@
+//! A group as one member has it.
+
+use super::call::{Algorithm, Call, Collective};
+use super::failure::GroupError;
+use super::judge::Trial;
+use super::link::Link;
+use super::message::Message;
+use crate::{CompletionQueue, Context, Listener, Region};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How a group works. Segments must be the same at all members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupOptions {
+    /// For how long members wait for each other to join.
+    pub join_timeout: Duration,
+    /// For how long a collective may stand still before rank 0 asks who is to blame. It fails 3 s
+    /// later at the latest.
+    pub timeout: Duration,
+    /// Bytes that are sent and reduced at once: a multiple of 8, from 1 KiB to 1 MiB.
+    pub segment: usize,
+}
+
+impl Default for GroupOptions {
+    /// 30 s to join, 30 s without progress, 32 KiB.
+    fn default() -> Self {
+        Self {
+            join_timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
+            segment: 32 << 10,
+        }
+    }
+}
+
+impl GroupOptions {
+    pub(super) fn check(&self) -> Result<(), GroupError> {
+        let possible = (1 << 10..=1 << 20).contains(&self.segment);
+        if possible && self.segment.is_multiple_of(8) {
+            return Ok(());
+        }
+        let text = "a segment has a multiple of 8 bytes, from 1 KiB to 1 MiB";
+        Err(GroupError::Argument(text.to_owned()))
+    }
+}
+
+/// The bytes that a collective works on, in registered memory of the group's session.
+#[derive(Clone, Copy, Debug)]
+pub struct Vector<'a> {
+    pub(super) region: &'a Region,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+    pub(super) source: Option<(&'a Region, usize)>,
+}
+
+impl<'a> Vector<'a> {
+    /// `len` bytes of `region` from `offset` on: the member's own, and then the result.
+    pub fn new(region: &'a Region, offset: usize, len: usize) -> Self {
+        Self {
+            region,
+            offset,
+            len,
+            source: None,
+        }
+    }
+
+    /// The member's own bytes are taken from `region`, from `offset` on, and stay as they are. Of
+    /// an allgather that is one block, which goes to its place; of all others the whole vector. The
+    /// two must not overlap.
+    pub fn from(self, region: &'a Region, offset: usize) -> Self {
+        Self {
+            source: Some((region, offset)),
+            ..self
+        }
+    }
+}
+
+/// A member's part of a group of processes that call collectives together.
+///
+/// All members call the same collectives in the same order, with vectors of the same length. One
+/// that does not is found out and named.
+///
+/// Dropping it tells the others that this member is done. That is no failure for collectives that
+/// it has taken part in.
+#[derive(Debug)]
+pub struct Group {
+    pub(super) context: Context,
+    pub(super) queue: CompletionQueue,
+    pub(super) listener: Listener,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    pub(super) options: GroupOptions,
+    pub(super) algorithm: Algorithm,
+    pub(super) deterministic: bool,
+    /// Chosen by rank 0, so that connections of other groups are not taken for this one's.
+    pub(super) id: u64,
+    /// Where the members wait for connections.
+    pub(super) members: Vec<SocketAddr>,
+    /// With rank 0, and of it with all: who is lost, who is to blame.
+    pub(super) control: Vec<Option<Link>>,
+    /// With those that segments are exchanged with; made when they are needed.
+    pub(super) data: Vec<Option<Link>>,
+    /// Collectives that were called, and the last of them, the newest first.
+    pub(super) sequence: u32,
+    pub(super) history: VecDeque<Call>,
+    pub(super) failed: Option<GroupError>,
+    /// What has come for the turn to act on: in order.
+    pub(super) told: Vec<(usize, Message)>,
+    pub(super) lost: Vec<usize>,
+    pub(super) trial: Option<Trial>,
+    /// Rank 0 wants to know how far this member is.
+    pub(super) asked: bool,
+    /// The session's socket has something to say.
+    pub(super) stirred: bool,
+    /// Segments that come, and those that they are reduced with.
+    pub(super) scratch: [Vec<u8>; 2],
+}
+
+impl Group {
+    /// This member's rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Members of the group.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Chooses how the next collectives are done. It must be the same at all members.
+    pub fn set_algorithm(&mut self, algorithm: Algorithm) {
+        self.algorithm = algorithm;
+    }
+
+    /// Has the next collectives reduce in the order of the ranks, ((r0 + r1) + r2) + …, as a
+    /// switch does for a deterministic job: the bits of sums and products of floats then depend on
+    /// the vectors only, neither on length nor algorithm. It must be the same at all members.
+    /// Without it, too, they do not depend on what arrives first, and all members have the same.
+    pub fn set_deterministic(&mut self, deterministic: bool) {
+        self.deterministic = deterministic;
+    }
+
+    /// Why the group has failed, if it has.
+    pub fn failure(&self) -> Option<&GroupError> {
+        self.failed.as_ref()
+    }
+
+    /// What is called, with the algorithm that is meant.
+    pub(super) fn call(
+        &self,
+        collective: Collective,
+        vector: Option<&Vector<'_>>,
+    ) -> Result<Call, GroupError> {
+        let wrong = |text: String| Err(GroupError::Argument(text));
+        let len = vector.map_or(0, |vector| vector.len);
+        let call = Call {
+            collective,
+            algorithm: Algorithm::Auto,
+            len: len as u64,
+        };
+        if let Collective::Reduce { root, .. } | Collective::Broadcast { root } = collective
+            && root >= self.size
+        {
+            return wrong(format!("there is no rank {root} among {}", self.size));
+        }
+        if let Some((operation, element)) = call.work() {
+            if !operation.takes(element) {
+                return wrong(format!("there is no {operation:?} of {element:?}"));
+            }
+            if !element.divides(len) {
+                return wrong(format!("{len} bytes are not whole elements of {element:?}"));
+            }
+        }
+        let width = call.work().map_or(1, |(_, element)| element.len());
+        let blocks = matches!(
+            collective,
+            Collective::Allgather | Collective::ReduceScatter(..)
+        );
+        if blocks && !(len / width).is_multiple_of(self.size) {
+            return wrong(format!("{len} bytes are not {} equal blocks", self.size));
+        }
+        if let Some(vector) = vector {
+            self.check(collective, vector)?;
+        }
+        let chosen = self.algorithm.choose(collective, self.deterministic, len);
+        let Some(algorithm) = chosen else {
+            let order = if self.deterministic {
+                " in order of the ranks"
+            } else {
+                ""
+            };
+            return wrong(format!("no {:?}{order} for {call}", self.algorithm));
+        };
+        Ok(Call { algorithm, ..call })
+    }
+
+    /// Whether the memory is there, and of this session.
+    pub(super) fn check(
+        &self,
+        collective: Collective,
+        vector: &Vector<'_>,
+    ) -> Result<(), GroupError> {
+        let argument = |error: crate::Error| GroupError::Argument(error.to_string());
+        let own = |region: &Region| {
+            if region.object().is_of(&self.context.inner) {
+                return Ok(());
+            }
+            let text = "the memory belongs to another session";
+            Err(GroupError::Argument(text.to_owned()))
+        };
+        own(vector.region)?;
+        vector
+            .region
+            .slice(vector.offset, vector.len)
+            .map_err(argument)?;
+        if let Some((region, offset)) = vector.source {
+            own(region)?;
+            let len = self.source_len(collective, vector.len);
+            region.slice(offset, len).map_err(argument)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that a member gives if they are not in the vector.
+    pub(super) fn source_len(&self, collective: Collective, len: usize) -> usize {
+        match collective {
+            Collective::Allgather => len / self.size,
+            _ => len,
+        }
+    }
+
+    /// All connections, those for control first.
+    pub(super) fn links(&mut self) -> impl Iterator<Item = &mut Link> {
+        let all = self.control.iter_mut().chain(&mut self.data);
+        all.filter_map(Option::as_mut)
+    }
+
+    pub(super) fn link(&mut self, control: bool, peer: usize) -> Option<&mut Link> {
+        let links = if control {
+            &mut self.control
+        } else {
+            &mut self.data
+        };
+        links.get_mut(peer)?.as_mut()
+    }
+
+    /// Has the group fail for a reason of this member's own.
+    pub(super) fn broken(&mut self, error: impl Into<GroupError>) -> GroupError {
+        let error = error.into();
+        self.failed.get_or_insert_with(|| error.clone());
+        error
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.failed.is_none() {
+            let done = self.sequence;
+            self.tell_all(&Message::Goodbye(done));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! What members send each other.
+
+use super::call::{CALL_LEN, Call};
+use super::failure::{FAILURE_LEN, Failure, Refusal};
+use super::judge::{REMEMBERED, State};
+use crate::Private;
+use crate::abi::codec::{DecodeError, Reader, Writer};
+use std::net::SocketAddr;
+
+/// Members of a group at most.
+pub const SIZE_MAX: usize = 64;
+
+/// Bytes before the bytes of a segment.
+pub(super) const HEADER: usize = 32;
+
+/// Bytes of the longest message that is not a segment: the table.
+pub(super) const CONTROL_LEN: usize = 16 + 18 * SIZE_MAX;
+
+const _: () = assert!(CONTROL_LEN >= 16 + FAILURE_LEN + REMEMBERED * CALL_LEN);
+
+/// Stands for no rank.
+const NOBODY: u16 = u16::MAX;
+
+/// What comes before the bytes of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Which collective of the group this is, from zero on.
+    pub(super) sequence: u32,
+    pub(super) call: Call,
+    /// Which segment from this member to that one in this collective, from zero on.
+    pub(super) number: u32,
+}
+
+/// A message, without the bytes of its segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// A segment, and so many places for segments that the sender has again.
+    Segment(Header, u16),
+    /// Places that the sender has again.
+    Credit(u16),
+    /// The group has failed.
+    Failed(Failure),
+    /// Rank 0 tells all who is where.
+    Table {
+        group: u64,
+        members: Vec<SocketAddr>,
+    },
+    /// The sender ends its part in good order, after so many collectives.
+    Goodbye(u32),
+    /// The sender asks rank 0 why it stands still, and says what it suspects.
+    Appeal(State, Failure),
+    /// Rank 0 asks how far the receiver is.
+    Inquiry,
+    /// The answer.
+    State(State),
+}
+
+fn rank(rank: Option<usize>) -> u16 {
+    rank.map_or(NOBODY, |rank| u16::try_from(rank).unwrap_or(NOBODY))
+}
+
+fn read_rank(reader: &mut Reader<'_>) -> Result<Option<usize>, DecodeError> {
+    match usize::from(reader.u16()?) {
+        nobody if nobody == usize::from(NOBODY) => Ok(None),
+        rank if rank < SIZE_MAX => Ok(Some(rank)),
+        _ => Err(DecodeError::Field("rank")),
+    }
+}
+
+fn write_state(writer: Writer<CONTROL_LEN>, state: &State) -> Writer<CONTROL_LEN> {
+    let calls = &state.calls[..state.calls.len().min(REMEMBERED)];
+    let count = u16::try_from(calls.len()).unwrap_or(0);
+    let head = writer
+        .u32(state.sequence)
+        .u16(rank(state.waits_for))
+        .u16(count);
+    calls
+        .iter()
+        .fold(head, |writer, call| writer.bytes(&call.to_bytes()))
+}
+
+fn read_state(reader: &mut Reader<'_>) -> Result<State, DecodeError> {
+    let sequence = reader.u32()?;
+    let waits_for = read_rank(reader)?;
+    let count = usize::from(reader.u16()?);
+    if count > REMEMBERED {
+        return Err(DecodeError::Field("calls"));
+    }
+    let calls = (0..count)
+        .map(|_| Call::read(reader))
+        .collect::<Result<_, _>>()?;
+    Ok(State {
+        sequence,
+        calls,
+        waits_for,
+    })
+}
+
+impl Message {
+    pub(super) fn encode(&self) -> Writer<CONTROL_LEN> {
+        let begin = |kind, number| Writer::new().u8(kind).u8(0).u16(number);
+        match self {
+            Self::Segment(header, credits) => begin(1, *credits)
+                .u32(header.sequence)
+                .bytes(&header.call.to_bytes())
+                .u32(header.number)
+                .u32(0),
+            Self::Credit(credits) => begin(2, *credits),
+            Self::Failed(failure) => begin(3, 0).bytes(&failure.to_bytes()),
+            Self::Table { group, members } => {
+                let count = u16::try_from(members.len()).unwrap_or(0);
+                let head = begin(4, count).u32(0).u64(*group);
+                members.iter().fold(head, |writer, member| {
+                    writer.address(member.ip()).u16(member.port())
+                })
+            }
+            Self::Goodbye(sequence) => begin(5, 0).u32(*sequence),
+            Self::Appeal(state, suspicion) => {
+                write_state(begin(6, 0).bytes(&suspicion.to_bytes()), state)
+            }
+            Self::Inquiry => begin(7, 0),
+            Self::State(state) => write_state(begin(8, 0), state),
+        }
+    }
+
+    /// Reads a message; `bytes` are its first ones, a segment's may follow.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let kind = reader.u8()?;
+        reader.reserved::<1>()?;
+        let count = reader.u16()?;
+        Ok(match kind {
+            1 => {
+                let header = Header {
+                    sequence: reader.u32()?,
+                    call: Call::read(&mut reader)?,
+                    number: reader.u32()?,
+                };
+                reader.reserved::<4>()?;
+                Self::Segment(header, count)
+            }
+            2 => Self::Credit(count),
+            3 => Self::Failed(Failure::read(&mut reader)?),
+            4 => {
+                reader.reserved::<4>()?;
+                let group = reader.u64()?;
+                if usize::from(count) > SIZE_MAX {
+                    return Err(DecodeError::Field("members"));
+                }
+                let mut member =
+                    || Ok::<_, DecodeError>(SocketAddr::new(reader.address()?, reader.u16()?));
+                let members = (0..count).map(|_| member()).collect::<Result<_, _>>()?;
+                Self::Table { group, members }
+            }
+            5 => Self::Goodbye(reader.u32()?),
+            6 => {
+                let suspicion = Failure::read(&mut reader)?;
+                Self::Appeal(read_state(&mut reader)?, suspicion)
+            }
+            7 => Self::Inquiry,
+            8 => Self::State(read_state(&mut reader)?),
+            _ => return Err(DecodeError::Kind(kind.into())),
+        })
+    }
+}
+
+const MAGIC: u32 = u32::from_le_bytes(*b"hgr1");
+
+/// What a member says when it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hello {
+    /// To rank 0: I am `rank` of `size`, and wait for connections at `port`.
+    Join {
+        rank: u16,
+        size: u16,
+        port: u16,
+        segment: u32,
+    },
+    /// To another member: I am `rank` of the group of this number.
+    Member { rank: u16, group: u64 },
+}
+
+impl Hello {
+    pub(super) fn to_private(self) -> Private {
+        let writer = Writer::<20>::new().u32(MAGIC);
+        let writer = match self {
+            Self::Join {
+                rank,
+                size,
+                port,
+                segment,
+            } => writer.u16(0).u16(rank).u16(size).u16(port).u32(segment),
+            Self::Member { rank, group } => writer.u16(1).u16(rank).u64(group),
+        };
+        Private::new(writer.as_slice()).unwrap_or_default()
+    }
+
+    pub(super) fn from_private(private: &Private) -> Option<Self> {
+        let mut reader = Reader::new(private.as_slice());
+        if reader.u32().ok()? != MAGIC {
+            return None;
+        }
+        let kind = reader.u16().ok()?;
+        let rank = reader.u16().ok()?;
+        match kind {
+            0 => Some(Self::Join {
+                rank,
+                size: reader.u16().ok()?,
+                port: reader.u16().ok()?,
+                segment: reader.u32().ok()?,
+            }),
+            1 => Some(Self::Member {
+                rank,
+                group: reader.u64().ok()?,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) fn to_private(self) -> Private {
+        let writer = Writer::<5>::new().u32(MAGIC).u8(self as u8);
+        Private::new(writer.as_slice()).unwrap_or_default()
+    }
+
+    pub(super) fn from_private(private: &Private) -> Option<Self> {
+        let mut reader = Reader::new(private.as_slice());
+        if reader.u32().ok()? != MAGIC {
+            return None;
+        }
+        Self::ALL.get(usize::from(reader.u8().ok()?)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::{Algorithm, Collective};
+    use super::super::failure::Cause;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn every() -> Vec<Message> {
+        let call = Call {
+            collective: Collective::Broadcast { root: 3 },
+            algorithm: Algorithm::Ring,
+            len: 77,
+        };
+        let header = Header {
+            sequence: 5,
+            call,
+            number: 9,
+        };
+        let state = State {
+            sequence: 5,
+            calls: vec![call; REMEMBERED],
+            waits_for: Some(63),
+        };
+        let rank = 9;
+        let suspicion = Failure {
+            rank,
+            cause: Cause::Late,
+        };
+        let failed = |cause| Message::Failed(Failure { rank, cause });
+        let others = Call { len: 78, ..call };
+        let called = call;
+        let member = |n| SocketAddr::new([10, 0, 0, n].into(), 7000);
+        vec![
+            Message::Segment(header, 7),
+            Message::Credit(4),
+            failed(Cause::Lost),
+            failed(Cause::Left),
+            failed(Cause::Late),
+            failed(Cause::Missing),
+            failed(Cause::Mismatch { called, others }),
+            failed(Cause::Abandoned),
+            failed(Cause::Protocol),
+            Message::Table {
+                group: 1 << 50,
+                members: (0..64).map(member).collect(),
+            },
+            Message::Goodbye(6),
+            Message::Appeal(state.clone(), suspicion),
+            Message::Inquiry,
+            Message::State(State {
+                waits_for: None,
+                ..state.clone()
+            }),
+            Message::State(state),
+        ]
+    }
+
+    /// HT-50: messages are read as they were written; one that is cut is none.
+    #[test]
+    fn messages_round_trip() {
+        for message in every() {
+            let bytes = message.encode();
+            let bytes = bytes.as_slice();
+            assert_eq!(Message::decode(bytes).as_ref(), Ok(&message));
+            let cut = &bytes[..bytes.len() - 1];
+            assert_ne!(Message::decode(cut).as_ref(), Ok(&message), "{message:?}");
+        }
+        let Message::Segment(..) = &every()[0] else {
+            panic!("the first one");
+        };
+        assert_eq!(every()[0].encode().as_slice().len(), HEADER);
+        for hello in [
+            Hello::Join {
+                rank: 1,
+                size: 2,
+                port: 3,
+                segment: 4,
+            },
+            Hello::Member { rank: 5, group: 6 },
+        ] {
+            assert_eq!(Hello::from_private(&hello.to_private()), Some(hello));
+        }
+        assert_eq!(Hello::from_private(&Private::EMPTY), None);
+        for refusal in Refusal::ALL {
+            let told = Refusal::from_private(&refusal.to_private());
+            assert_eq!(told, Some(refusal));
+        }
+    }
+
+    proptest! {
+        /// HT-50: what a peer sends is read without a panic, whatever it is.
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0_u8..10) {
+            let _ = Message::decode(&bytes);
+            let mut bytes = bytes;
+            if let Some([first, second]) = bytes.first_chunk_mut() {
+                (*first, *second) = (kind, 0);
+                let _ = Message::decode(&bytes);
+            }
+        }
+    }
+}

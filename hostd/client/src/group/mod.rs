@@ -1,0 +1,44 @@
+//! Collectives between hosts: what the processes of a job do together (HT-50, SW-41).
+//!
+//! ```text
+//!   Group ── create (rank 0), join (the others)      rendezvous: rank 0 tells all who is where
+//!     │ allreduce, reduce, broadcast, barrier, allgather, reduce_scatter
+//!     ▼
+//!   Request ── poll, wait, finish (a future)          one at a time
+//!
+//!   call      what is called, by which algorithm    schedule  who sends what to whom, in steps
+//!   progress  how far that is, by segments          judge     who is to blame
+//!   failure   why a group fails                     message   what members send
+//!   link      a connection, its places and credits  member    a group as one member has it
+//!   meet      connections as they are needed        exchange  segments that come and go
+//!   turn      one round of work                     request   a collective under way
+//!   rendezvous   how a group forms                  collectives   the calls
+//! ```
+//!
+//! `schedule`, `progress` and `judge` do no I/O. The calling thread does all the work, in the call
+//! or in the polls of the request: no thread is the group's, and nothing moves between calls.
+//!
+//! Every collective ends at every member with the exact result, or with an error that names the
+//! rank whose doing it is. Then the group has failed, and says the same to each later call.
+
+mod call;
+mod collectives;
+mod exchange;
+mod failure;
+mod judge;
+mod link;
+mod meet;
+mod member;
+mod message;
+mod progress;
+mod rendezvous;
+mod request;
+mod schedule;
+mod turn;
+
+pub use call::{Algorithm, Call, Collective};
+pub use failure::{Cause, Failure, GroupError, Refusal};
+pub use member::{Group, GroupOptions, Vector};
+pub use message::SIZE_MAX;
+pub use reduce::{Element, Operation};
+pub use request::Request;

@@ -1,0 +1,244 @@
+//! How a group forms: rank 0 waits for the others, and tells them who is where.
+
+use super::call::Algorithm;
+use super::failure::{Cause, Failure, GroupError, Refusal};
+use super::judge::REMEMBERED;
+use super::link::{Link, Phase, SPARE, WINDOW};
+use super::member::{Group, GroupOptions};
+use super::message::{Hello, Message, SIZE_MAX};
+use crate::{ConnectRequest, Context, Error, ErrorCode, Private};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// Time between two attempts to find rank 0.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// How much longer than rank 0 a member waits, so that it hears from it who is missing.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Requests for connections that may wait: one of each other member.
+const BACKLOG: u16 = 64;
+
+const _: () = assert!(BACKLOG as usize == SIZE_MAX);
+
+impl Group {
+    /// Forms a group as rank 0: waits at `port` until the other `size` − 1 members have joined.
+    ///
+    /// # Errors
+    /// [`Cause::Missing`]: the lowest rank that did not join in time; those that did are told.
+    /// [`Cause::Lost`]: one that had joined. The port is taken; a size that cannot be.
+    pub fn create(
+        context: &Context,
+        port: u16,
+        size: usize,
+        options: GroupOptions,
+    ) -> Result<Self, GroupError> {
+        let mut group = Self::new(context, port, 0, size, options)?;
+        group.id = RandomState::new().hash_one(Instant::now());
+        let here = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+        group.members = vec![SocketAddr::new(here, group.listener.port()); size];
+        let until = Instant::now() + options.join_timeout;
+        loop {
+            group.drain()?;
+            group.settle(None)?;
+            group.hear()?;
+            let joined =
+                |link: &Option<Link>| link.as_ref().is_some_and(|it| it.phase == Phase::Up);
+            let missing = (1..size).find(|rank| !joined(&group.control[*rank]));
+            let Some(rank) = missing else {
+                break;
+            };
+            if Instant::now() >= until {
+                let cause = Cause::Missing;
+                return Err(group.fail(Failure { rank, cause }));
+            }
+            group.pause(until)?;
+        }
+        let table = Message::Table {
+            group: group.id,
+            members: group.members.clone(),
+        };
+        let mut sent = Ok(());
+        for link in group.links() {
+            sent = sent.and_then(|()| link.send(&table).map(drop));
+        }
+        sent.map_err(|error| group.broken(error))?;
+        group.post()?;
+        Ok(group)
+    }
+
+    /// Joins the group whose rank 0 is at `root`, as `rank` of `size`. Tries again and again if
+    /// nobody waits there yet.
+    ///
+    /// # Errors
+    /// [`GroupError::Refused`]: the size or the segments differ, or the rank is taken.
+    /// [`Cause::Missing`]: rank 0 is not there in time, or another member is not. A rank or size
+    /// that cannot be.
+    pub fn join(
+        context: &Context,
+        root: SocketAddr,
+        rank: usize,
+        size: usize,
+        options: GroupOptions,
+    ) -> Result<Self, GroupError> {
+        if rank == 0 || rank >= size {
+            let text = format!("{rank} is no rank that joins a group of {size}");
+            return Err(GroupError::Argument(text));
+        }
+        let mut group = Self::new(context, 0, rank, size, options)?;
+        let until = Instant::now() + options.join_timeout;
+        let number = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
+        let hello = Hello::Join {
+            rank: number(rank),
+            size: number(size),
+            port: group.listener.port(),
+            segment: u32::try_from(options.segment).unwrap_or(u32::MAX),
+        };
+        group.find(root, hello.to_private(), until)?;
+        while group.members.is_empty() {
+            group.drain()?;
+            group.settle(None)?;
+            if Instant::now() >= until + GRACE {
+                let (rank, cause) = (0, Cause::Missing);
+                return Err(group.fail(Failure { rank, cause }));
+            }
+            let left = (until + GRACE).saturating_duration_since(Instant::now());
+            if group.members.is_empty() {
+                let waited = group.queue.wait(left.min(RETRY));
+                waited.map_err(|error| group.broken(error))?;
+            }
+        }
+        if group.members.len() != size {
+            let (rank, cause) = (0, Cause::Protocol);
+            return Err(group.fail(Failure { rank, cause }));
+        }
+        // As it was found: rank 0 knows no address of its own.
+        group.members[0] = root;
+        group.post()?;
+        Ok(group)
+    }
+
+    fn new(
+        context: &Context,
+        port: u16,
+        rank: usize,
+        size: usize,
+        options: GroupOptions,
+    ) -> Result<Self, GroupError> {
+        options.check()?;
+        if size == 0 || size > SIZE_MAX {
+            let text = format!("a group has 1 to {SIZE_MAX} members, not {size}");
+            return Err(GroupError::Argument(text));
+        }
+        let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+        // All work requests of all connections that there can be: to each other member one, and
+        // those for control.
+        let control = if rank == 0 { size } else { 1 };
+        let places = size * 2 * (WINDOW + SPARE) + control * 2 * SPARE;
+        let entries = u32::try_from(places).unwrap_or(u32::MAX);
+        let none = || (0..size).map(|_| None).collect();
+        Ok(Self {
+            context: context.clone(),
+            queue: context.create_completion_queue(entries)?,
+            listener: context.listen(any, port, BACKLOG)?,
+            rank,
+            size,
+            options,
+            algorithm: Algorithm::Auto,
+            deterministic: false,
+            id: 0,
+            members: Vec::new(),
+            control: none(),
+            data: none(),
+            sequence: 0,
+            history: VecDeque::with_capacity(REMEMBERED + 1),
+            failed: None,
+            told: Vec::new(),
+            lost: Vec::new(),
+            trial: None,
+            asked: false,
+            stirred: false,
+            scratch: [vec![0; options.segment], vec![0; options.segment]],
+        })
+    }
+
+    /// Connects to rank 0.
+    fn find(&mut self, root: SocketAddr, hello: Private, until: Instant) -> Result<(), GroupError> {
+        loop {
+            let mut link = Link::create(&self.context, &self.queue, 0, 0)?;
+            let left = until.saturating_duration_since(Instant::now());
+            match link.queue_pair.connect(root, hello, left) {
+                Ok(_) => {
+                    link.phase = Phase::Up;
+                    self.control[0] = Some(link);
+                    return Ok(());
+                }
+                Err(Error::ConnectFailed {
+                    reason: ErrorCode::Rejected,
+                    private,
+                    ..
+                }) => {
+                    let why = Refusal::from_private(&private).unwrap_or(Refusal::Version);
+                    return Err(self.broken(GroupError::Refused(why)));
+                }
+                Err(Error::ConnectFailed { .. } | Error::Disconnected(_) | Error::TimedOut) => {}
+                Err(other) => return Err(self.broken(other)),
+            }
+            if Instant::now() + RETRY >= until {
+                let (rank, cause) = (0, Cause::Missing);
+                return Err(self.fail(Failure { rank, cause }));
+            }
+            // What the attempt has left behind.
+            self.drain()?;
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    /// Somebody asks rank 0 to be taken in.
+    pub(super) fn joins(
+        &mut self,
+        request: ConnectRequest,
+        hello: Option<Hello>,
+    ) -> Result<(), GroupError> {
+        match self.vacancy(hello) {
+            Ok((rank, port)) => {
+                self.members[rank] = SocketAddr::new(request.peer(), port);
+                match self.admit(request, rank, 0) {
+                    Ok(link) => self.control[rank] = link,
+                    Err(error) => return Err(self.broken(error)),
+                }
+            }
+            Err(refusal) => request.reject(refusal.to_private()),
+        }
+        Ok(())
+    }
+
+    /// The rank that one who asks may have, and the port at which it waits.
+    fn vacancy(&self, hello: Option<Hello>) -> Result<(usize, u16), Refusal> {
+        let Some(Hello::Join {
+            rank,
+            size,
+            port,
+            segment,
+        }) = hello
+        else {
+            return Err(Refusal::Version);
+        };
+        let rank = usize::from(rank);
+        if usize::from(size) != self.size {
+            return Err(Refusal::Size);
+        }
+        if usize::try_from(segment) != Ok(self.options.segment) {
+            return Err(Refusal::Segment);
+        }
+        if self.rank != 0 || rank == 0 || rank >= self.size {
+            return Err(Refusal::NoSuchRank);
+        }
+        if self.control[rank].is_some() {
+            return Err(Refusal::RankTaken);
+        }
+        Ok((rank, port))
+    }
+}

@@ -1,0 +1,382 @@
+//! One round of work: what has come is taken, what may be sent is sent, and who stands still asks.
+
+use super::call::Call;
+use super::failure::{Cause, Failure, GroupError};
+use super::judge::{State, Trial, judge};
+use super::link::{Came, Link, Phase, Tag, Work};
+use super::member::{Group, Vector};
+use super::message::Message;
+use super::progress::Progress;
+use crate::Completion;
+use crate::abi::completion::CompletionStatus;
+use crate::channel::wait_ready;
+use nix::poll::{PollFd, PollFlags};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// How long rank 0 waits for the answers of the others.
+const ANSWERS: Duration = Duration::from_millis(500);
+
+/// How long a member waits for what rank 0 decides.
+const VERDICT: Duration = Duration::from_secs(2);
+
+/// How long a member that ends waits until the others have been told.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// How often those who wait have the others' daemons asked whether they live.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// The longest sleep: another thread may have read what the session's socket says.
+const NAP: Duration = Duration::from_millis(100);
+
+/// A collective under way.
+#[derive(Debug)]
+pub(super) struct Flow<'a> {
+    pub(super) call: Call,
+    pub(super) sequence: u32,
+    pub(super) progress: Progress,
+    pub(super) vector: Option<Vector<'a>>,
+    /// Segments from and to each peer: their numbers.
+    pub(super) numbers: Vec<[u32; 2]>,
+    /// Something went on then.
+    pub(super) moved: Instant,
+    /// The others' daemons were asked then whether they live.
+    pub(super) probed: Instant,
+    /// Rank 0 knows how far this is, after it has asked.
+    pub(super) answered: bool,
+    /// Rank 0 was asked then who is to blame, and this one is suspected.
+    pub(super) appealed: Option<(Instant, Failure)>,
+}
+
+impl Flow<'_> {
+    fn state(&self, history: &VecDeque<Call>) -> State {
+        State {
+            sequence: self.sequence,
+            calls: history.iter().copied().collect(),
+            waits_for: self.progress.waits_for(),
+        }
+    }
+}
+
+impl Group {
+    /// Does what can be done now. True when the collective is over: the result is there, and
+    /// nothing is read from the vector any more.
+    pub(super) fn turn(&mut self, flow: &mut Flow<'_>) -> Result<bool, GroupError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let mut moved = self.drain()?;
+        self.settle(Some(flow))?;
+        self.answer(flow)?;
+        let connecting = self.connect(flow)?;
+        if connecting || std::mem::take(&mut self.stirred) {
+            moved |= self.hear()?;
+        }
+        self.look_for_mismatch(flow)?;
+        if flow
+            .appealed
+            .is_none_or(|(_, suspect)| suspect.cause == Cause::Late)
+        {
+            moved |= self.advance(flow)?;
+        }
+        self.post()?;
+        if moved {
+            flow.moved = Instant::now();
+        }
+        let acknowledged = self
+            .links()
+            .all(|link| link.borrowed == 0 || link.phase != Phase::Up);
+        if flow.progress.is_done() && acknowledged && self.trial.is_none() {
+            return Ok(true);
+        }
+        self.judge(flow)?;
+        Ok(false)
+    }
+
+    /// Tells rank 0 how far this member is, once it has asked.
+    fn answer(&mut self, flow: &mut Flow<'_>) -> Result<(), GroupError> {
+        if !self.asked || flow.answered {
+            return Ok(());
+        }
+        flow.answered = true;
+        let state = Message::State(flow.state(&self.history));
+        let sent = self
+            .link(true, 0)
+            .map_or(Ok(false), |link| link.send(&state));
+        sent.map(drop).map_err(|error| self.broken(error))
+    }
+
+    /// Sleeps until something may have come, or `until`.
+    pub(super) fn pause(&mut self, until: Instant) -> Result<(), GroupError> {
+        if self.queue.arm().map_err(|error| self.broken(error))? {
+            return Ok(());
+        }
+        let until = until.min(Instant::now() + NAP);
+        let mut fds = [
+            PollFd::new(self.queue.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.context.inner.channel.as_fd(), PollFlags::POLLIN),
+        ];
+        let ready = wait_ready(&mut fds, until);
+        let stirred = fds[1].any().unwrap_or(true);
+        match ready {
+            Ok(ready) => {
+                self.stirred = stirred || !ready;
+                Ok(())
+            }
+            Err(error) => Err(self.broken(error)),
+        }
+    }
+
+    /// Takes all completions.
+    pub(super) fn drain(&mut self) -> Result<bool, GroupError> {
+        let mut moved = false;
+        loop {
+            match self.queue.poll() {
+                Ok(Some(completion)) => {
+                    self.completed(&completion)?;
+                    // That a daemon lives is no progress.
+                    moved |= Tag::from_wr_id(completion.wr_id).work != Work::Message;
+                }
+                Ok(None) => return Ok(moved),
+                Err(error) => return Err(self.broken(error)),
+            }
+        }
+    }
+
+    fn completed(&mut self, completion: &Completion) -> Result<(), GroupError> {
+        let tag = Tag::from_wr_id(completion.wr_id);
+        let Some(link) = self.link(tag.control, tag.peer) else {
+            return Ok(());
+        };
+        // Of a connection that was given up, and another one took its place.
+        if link.queue_pair.id() != completion.queue_pair {
+            return Ok(());
+        }
+        if tag.work != Work::Receive {
+            link.sent(tag.work, tag.place);
+        }
+        match completion.status {
+            CompletionStatus::Success => {}
+            own @ (CompletionStatus::LocalLength
+            | CompletionStatus::LocalQpOperation
+            | CompletionStatus::LocalProtection
+            | CompletionStatus::LocalAccess) => return Err(self.broken(GroupError::Work(own))),
+            _ => {
+                if link.phase != Phase::Ended {
+                    link.phase = Phase::Ended;
+                    if link.left.is_none() {
+                        self.lost.push(tag.peer);
+                    }
+                }
+                return Ok(());
+            }
+        }
+        if tag.work != Work::Receive {
+            return Ok(());
+        }
+        let len = usize::try_from(completion.byte_len).unwrap_or(0);
+        let came = link.came(tag.place, len);
+        match came.map_err(|error| self.broken(error))? {
+            Came::Nothing => {}
+            Came::Message(Message::Goodbye(done)) => {
+                if let Some(link) = self.link(tag.control, tag.peer) {
+                    link.left = Some(done);
+                }
+            }
+            Came::Message(message) => self.told.push((tag.peer, message)),
+            Came::Garbage => {
+                let cause = Cause::Protocol;
+                let rank = tag.peer;
+                return Err(self.fail(Failure { rank, cause }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Acts on what the others said, and on who is lost: in this order, as who has failed says why
+    /// before it ends.
+    pub(super) fn settle(&mut self, flow: Option<&Flow<'_>>) -> Result<(), GroupError> {
+        for (from, message) in std::mem::take(&mut self.told) {
+            match message {
+                Message::Failed(failure) => return Err(self.fail(failure)),
+                Message::Table { group, members } if from == 0 && self.members.is_empty() => {
+                    self.id = group;
+                    self.members = members;
+                }
+                Message::Inquiry => self.asked = true,
+                Message::Appeal(state, suspicion) if self.rank == 0 => {
+                    self.try_case(from, state, suspicion)?;
+                }
+                Message::State(state) => {
+                    if let Some(trial) = &mut self.trial
+                        && let Some(place) = trial.states.get_mut(from)
+                    {
+                        *place = Some(state);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(rank) = self.lost.first().copied() {
+            let cause = Cause::Lost;
+            return Err(self.fail(Failure { rank, cause }));
+        }
+        let done = flow.map(|flow| flow.sequence);
+        let gone = |link: &Option<Link>| {
+            let left = link.as_ref().and_then(|link| link.left);
+            left.zip(done).is_some_and(|(left, now)| left <= now)
+        };
+        let mut ranks = 0..self.size;
+        if let Some(rank) = ranks.find(|rank| gone(&self.control[*rank]) || gone(&self.data[*rank]))
+        {
+            let cause = Cause::Left;
+            return Err(self.fail(Failure { rank, cause }));
+        }
+        Ok(())
+    }
+
+    /// Asks rank 0, or as rank 0 all others, who is to blame.
+    pub(super) fn appeal(
+        &mut self,
+        flow: &mut Flow<'_>,
+        suspect: Failure,
+    ) -> Result<(), GroupError> {
+        flow.appealed = Some((Instant::now(), suspect));
+        if self.rank == 0 {
+            return self.try_case(0, flow.state(&self.history), suspect);
+        }
+        let message = Message::Appeal(flow.state(&self.history), suspect);
+        if let Some(link) = self.link(true, 0) {
+            let sent = link.send(&message).and_then(|_| link.post());
+            sent.map_err(|error| self.broken(error))?;
+        }
+        Ok(())
+    }
+
+    /// Rank 0 asks all how far they are, unless it does already.
+    fn try_case(
+        &mut self,
+        accuser: usize,
+        state: State,
+        suspicion: Failure,
+    ) -> Result<(), GroupError> {
+        let until = Instant::now() + ANSWERS;
+        if self.trial.is_none() {
+            let mut states = vec![None; self.size];
+            let sequence = state.sequence;
+            states[accuser] = Some(state);
+            self.trial = Some(Trial {
+                accuser,
+                suspicion,
+                states,
+                sequence,
+                until,
+            });
+            for link in self.control.iter_mut().flatten() {
+                let asked = link.send(&Message::Inquiry).map(drop);
+                if let Err(error) = asked.and_then(|()| link.post()) {
+                    return Err(self.broken(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what stands still.
+    fn judge(&mut self, flow: &mut Flow<'_>) -> Result<(), GroupError> {
+        let now = Instant::now();
+        if now - flow.moved.max(flow.probed) >= PROBE {
+            flow.probed = now;
+            let mut probed = Ok(());
+            for link in self.links() {
+                probed = probed.and_then(|()| link.probe());
+            }
+            probed.map_err(|error| self.broken(error))?;
+        }
+        if let Some(trial) = &mut self.trial {
+            trial.states[0] = Some(flow.state(&self.history));
+            let here = |state: &Option<State>| {
+                state
+                    .as_ref()
+                    .is_some_and(|it| it.sequence >= trial.sequence)
+            };
+            if now < trial.until && !trial.states.iter().all(here) {
+                return Ok(());
+            }
+            let failure = judge(&trial.states, trial.accuser, trial.suspicion);
+            return Err(self.fail(failure));
+        }
+        match flow.appealed {
+            Some((since, suspect)) if now - since >= VERDICT => Err(self.fail(suspect)),
+            None if now - flow.moved >= self.options.timeout => {
+                // If rank 0 does not even answer, it is what everybody waits for.
+                let waits_for = flow.progress.waits_for().unwrap_or(0);
+                let rank = if flow.call.synchronizes() {
+                    0
+                } else {
+                    waits_for
+                };
+                let cause = Cause::Late;
+                self.appeal(flow, Failure { rank, cause })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// When a turn has to come even if nothing does.
+    pub(super) fn deadline(&self, flow: &Flow<'_>) -> Instant {
+        let still = match flow.appealed {
+            Some((since, _)) => since + VERDICT,
+            None => flow.moved + self.options.timeout,
+        };
+        let trial = self.trial.as_ref().map(|trial| trial.until);
+        trial.map_or(still, |until| until.min(still))
+    }
+
+    /// Posts what has come together at all connections.
+    pub(super) fn post(&mut self) -> Result<(), GroupError> {
+        let mut posted = Ok(());
+        for link in self.links() {
+            posted = posted.and_then(|()| link.post());
+        }
+        posted.map_err(|error| self.broken(error))
+    }
+
+    /// Has the group fail, and tells the others why.
+    pub(super) fn fail(&mut self, failure: Failure) -> GroupError {
+        if let Some(error) = &self.failed {
+            return error.clone();
+        }
+        let error = GroupError::Failed(failure);
+        self.failed = Some(error.clone());
+        self.tell_all(&Message::Failed(failure));
+        error
+    }
+
+    /// Tells all, and waits until they have it, though not for long.
+    pub(super) fn tell_all(&mut self, message: &Message) {
+        let until = Instant::now() + FAREWELL;
+        for link in self.links() {
+            // One that cannot be told finds out by the end of the connection.
+            let _ = link.send(message).and_then(|_| link.post());
+        }
+        let open = |link: &Link| link.phase == Phase::Up && link.sends_out > 0;
+        while self.links().any(|link| open(link)) && Instant::now() < until {
+            if self.queue.wait(until - Instant::now()).is_err() {
+                return;
+            }
+            while let Ok(Some(completion)) = self.queue.poll() {
+                let tag = Tag::from_wr_id(completion.wr_id);
+                let Some(link) = self.link(tag.control, tag.peer) else {
+                    continue;
+                };
+                if tag.work != Work::Receive {
+                    link.sent(tag.work, tag.place);
+                }
+                if !completion.is_success() {
+                    link.phase = Phase::Ended;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Collectives between real daemons: each rank has a namespace with a hostd, at the ports of one
+//! bridge. Members are threads that talk to their daemons by their sockets, or `hostallreduce`
+//! where one has to be killed.
+//!
+//! Needs root, `ip`, `ethtool`, and `hostd` beside the programs of this crate.
+//!
+//!   rig   hosts, and members on them;   results   against an oracle;   trouble   dead members, and
+//!   those that do something else
+
+mod results;
+mod rig;
+mod trouble;

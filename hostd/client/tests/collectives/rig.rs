@@ -1,0 +1,221 @@
+//! Hosts at a bridge, and members on them.
+
+use hostd_client::Context;
+use hostd_client::group::{Group, GroupError, GroupOptions};
+use netns::Namespace;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_hostallreduce")).with_file_name(name)
+}
+
+fn ip(words: &str) {
+    netns::run(&format!("ip {words}")).expect("it succeeds");
+}
+
+struct Host {
+    namespace: Namespace,
+    folder: tempfile::TempDir,
+    daemon: Child,
+}
+
+impl Host {
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+/// Hosts 10.31.0.1 and so on; they and their daemons end with this value.
+pub(crate) struct Rig {
+    hosts: Vec<Host>,
+    port: AtomicU16,
+    _bridge: Namespace,
+}
+
+impl Rig {
+    /// Starts `count` hosts; `None` where none can be, as `netns` says.
+    #[track_caller]
+    pub(crate) fn new(count: usize) -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        if !netns::privileged() {
+            return None;
+        }
+        if !program("hostd").exists() {
+            netns::skip("hostd is not built");
+            return None;
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let make = |name: String| Namespace::new("hostd-group", &name).expect("root may make it");
+        let bridge = make(format!("{number}-br"));
+        ip(&format!("-n {} link add br0 type bridge", bridge.name()));
+        ip(&format!("-n {} link set br0 mtu 3000 up", bridge.name()));
+        let hosts: Vec<_> = (1..=count)
+            .map(|index| start(make(format!("{number}-{index}")), bridge.name(), index))
+            .collect();
+        let rig = Self {
+            hosts,
+            port: AtomicU16::new(19_000),
+            _bridge: bridge,
+        };
+        let until = Instant::now() + PATIENCE;
+        while !rig.hosts.iter().all(|host| host.log().contains("ready")) {
+            assert!(Instant::now() < until, "{:?}", rig.logs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(rig)
+    }
+
+    fn logs(&self) -> Vec<String> {
+        self.hosts.iter().map(Host::log).collect()
+    }
+
+    /// A session with the daemon of a host; ranks beyond the hosts share them.
+    pub(crate) fn session(&self, rank: usize) -> Context {
+        let host = &self.hosts[rank % self.hosts.len()];
+        Context::connect(&host.folder.path().join("hostd.sock")).expect("it runs")
+    }
+
+    /// A port that no group of this rig had.
+    pub(crate) fn port(&self) -> u16 {
+        self.port.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Where rank 0 of a group waits.
+    pub(crate) fn root(port: u16) -> SocketAddr {
+        SocketAddr::new([10, 31, 0, 1].into(), port)
+    }
+
+    /// Runs `member` for each of `size` ranks, on a thread of its own, in a group of them all.
+    pub(crate) fn group<T: Send>(
+        &self,
+        size: usize,
+        options: GroupOptions,
+        member: impl Fn(Context, Group) -> T + Sync,
+    ) -> Vec<T> {
+        let port = self.port();
+        self.members(size, |context, rank| {
+            let group = enter(&context, port, rank, size, options).expect("all join");
+            member(context, group)
+        })
+    }
+
+    /// Runs `member` for each of `size` ranks, on a thread of its own.
+    pub(crate) fn members<T: Send>(
+        &self,
+        size: usize,
+        member: impl Fn(Context, usize) -> T + Sync,
+    ) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..size)
+                .map(|rank| {
+                    let (context, member) = (self.session(rank), &member);
+                    scope.spawn(move || member(context, rank))
+                })
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, T>| thread.join();
+            let results: Vec<_> = threads.into_iter().map(join).collect();
+            let unwind = |panic| std::panic::resume_unwind(panic);
+            results
+                .into_iter()
+                .map(|it| it.unwrap_or_else(unwind))
+                .collect()
+        })
+    }
+
+    /// `hostallreduce` as a rank, on its host.
+    pub(crate) fn tool(&self, rank: usize, size: usize, port: u16, words: &[&str]) -> Child {
+        let host = &self.hosts[rank];
+        Command::new(program("hostallreduce"))
+            .arg("--socket")
+            .arg(host.folder.path().join("hostd.sock"))
+            .args(["--root", "10.31.0.1", "--port", &port.to_string()])
+            .args(["--rank", &rank.to_string(), "--ranks", &size.to_string()])
+            .args(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts")
+    }
+
+    /// Kills the daemon of a host.
+    pub(crate) fn kill(&mut self, host: usize) {
+        let daemon = &mut self.hosts[host].daemon;
+        daemon.kill().expect("it runs");
+        daemon.wait().expect("our child");
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        for host in &mut self.hosts {
+            if std::thread::panicking() {
+                eprintln!("{}:\n{}", host.namespace.name(), host.log());
+            }
+            let _ = host.daemon.kill();
+            let _ = host.daemon.wait();
+        }
+    }
+}
+
+/// A host at port `p{index}` of the bridge, with its daemon.
+fn start(namespace: Namespace, bridge: &str, index: usize) -> Host {
+    let name = namespace.name().to_owned();
+    ip(&format!(
+        "link add eth0 netns {name} type veth peer name p{index} netns {bridge}"
+    ));
+    ip(&format!(
+        "-n {bridge} link set p{index} mtu 3000 master br0 up"
+    ));
+    ip(&format!("-n {name} link set lo up"));
+    ip(&format!("-n {name} link set eth0 mtu 3000 up"));
+    ip(&format!("-n {name} addr add 10.31.0.{index}/24 dev eth0"));
+    // AF_XDP neither computes nor checks what the offloads leave out.
+    let _ = namespace.run("ethtool -K eth0 tx off rx off gso off tso off gro off");
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = format!(
+        "[admin]\nsocket = '{0}/admin.sock'\n[application]\nsocket = '{0}/hostd.sock'\n\
+         groups = []\n[[interface]]\nname = 'eth0'\nspeed = '10Gbps'\n",
+        folder.path().display()
+    );
+    let file = folder.path().join("hostd.toml");
+    fs::write(&file, config).expect("written");
+    let log = File::create(folder.path().join("log")).expect("a log");
+    let daemon = Command::new("ip")
+        .args(["netns", "exec", &name])
+        .arg(program("hostd"))
+        .arg("-c")
+        .arg(file)
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("it starts");
+    Host {
+        namespace,
+        folder,
+        daemon,
+    }
+}
+
+/// Joins a group, or makes it as rank 0.
+pub(crate) fn enter(
+    context: &Context,
+    port: u16,
+    rank: usize,
+    size: usize,
+    options: GroupOptions,
+) -> Result<Group, GroupError> {
+    if rank == 0 {
+        Group::create(context, port, size, options)
+    } else {
+        Group::join(context, Rig::root(port), rank, size, options)
+    }
+}

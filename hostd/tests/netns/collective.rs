@@ -2,13 +2,14 @@
 //! program, against a switch that is a UDP socket of the kernel at the other end.
 
 use crate::switch::Switch;
-use crate::{Host, Link, PATIENCE, configure};
+use crate::{Host, Link, PATIENCE, Process, configure, program};
 use common::reduce::reduce_in_order;
 use common::wire::compute;
 use hostd_client::abi::collective::FailureReason;
 use hostd_client::compute::{Element, Member, Membership, Operation};
-use hostd_client::{Access, Context, Error, Slice};
+use hostd_client::{Access, Context, Error, Region, Slice};
 use std::net::UdpSocket;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -111,7 +112,51 @@ fn members_reduce_through_the_switch() {
     let settings = format!("[collective]\nleaf = '{address}'\n");
     configure(&mut link.hosts[0], &settings);
     let mut leaf = Leaf::start(&link.hosts[1], Switch::new(JOB, MEMBERS.into(), None, 101));
-    let socket = link.hosts[0].folder.path().join("hostd.sock");
+    let mut members = sum_all(&link.hosts[0]);
+    leaf.kill();
+    lose_the_switch(&link.hosts[0], &mut members);
+    drop(members);
+    let host = &link.hosts[0];
+    host.wait_for("all are gone", || host.show("collective").is_empty());
+}
+
+/// HT-50, SW-40: the same with switchd for the switch, which is killed at the end.
+#[test]
+fn members_reduce_through_switchd() {
+    if !netns::privileged() {
+        return;
+    }
+    if !program("switchd").exists() {
+        return netns::skip("switchd is not built");
+    }
+    let mut link = Link::new();
+    link.hosts[1].end("-TERM");
+    let address = link.hosts[1].address.clone();
+    let settings = format!("[collective]\nleaf = '{address}'\n");
+    configure(&mut link.hosts[0], &settings);
+    let leaf = &link.hosts[1];
+    let admin = leaf.folder.path().join("switchd.sock");
+    let log = std::fs::File::create(leaf.folder.path().join("log")).expect("a log");
+    let config = leaf.folder.path().join("switchd.toml");
+    let text = format!(
+        "ports = ['eth0']\n[admin]\nsocket = '{}'\n[metrics]\nlisten = ''\n[compute]\nenabled = true\n",
+        admin.display()
+    );
+    std::fs::write(&config, text).expect("written");
+    let mut command = leaf.command("switchd");
+    command.arg("-c").arg(config);
+    let daemon = command.stdout(Stdio::null()).stderr(log).spawn();
+    let switch = Process(daemon.expect("it starts"));
+    leaf.wait_for("switchd is ready", || admin.exists());
+    let mut members = sum_all(&link.hosts[0]);
+    // `ip netns exec` becomes the daemon: it is what is killed.
+    drop(switch);
+    lose_the_switch(&link.hosts[0], &mut members);
+}
+
+/// All members of a host join, and sum vectors of all types.
+fn sum_all(host: &Host) -> Vec<(Member, Region)> {
+    let socket = host.folder.path().join("hostd.sock");
     let mut members = Vec::new();
     std::thread::scope(|scope| {
         let socket = &socket;
@@ -136,16 +181,20 @@ fn members_reduce_through_the_switch() {
         let joined: Vec<_> = joined.collect();
         members.extend(joined.into_iter().map(|it| it.join().expect("reduced")));
     });
-    let rows = link.hosts[0].show("collective");
+    let rows = host.show("collective");
     assert_eq!(rows.len(), usize::from(MEMBERS), "{rows:?}");
     assert!(
         rows.iter()
             .all(|row| row["completed"] == 8 && row["phase"] == "running"),
         "{rows:?}"
     );
-    leaf.kill();
+    members
+}
+
+/// Nobody answers any more: each member of a host has an error that says so.
+fn lose_the_switch(host: &Host, members: &mut [(Member, Region)]) {
     let from = Instant::now();
-    for (member, region) in &mut members {
+    for (member, region) in members {
         let all: Slice = region.slice(0, LEN).expect("inside");
         let with = (Operation::Sum, Element::I32);
         let error = member
@@ -166,7 +215,9 @@ fn members_reduce_through_the_switch() {
         after < Duration::from_secs(5),
         "each within the bound of the issue: {after:?}"
     );
-    drop(members);
-    let host = &link.hosts[0];
-    host.wait_for("all are gone", || host.show("collective").is_empty());
+    assert!(
+        host.show("collective")
+            .iter()
+            .all(|row| row["end"] == "switch_lost")
+    );
 }

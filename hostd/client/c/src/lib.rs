@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A function brings its pointers in as values of `pointer`, and works on them inside of
-//! [`failure::answer`], where a panic becomes `HOSTD_ERR_DEFECT`. Functions of one topic are one
+//! `failure::answer`, where a panic becomes `HOSTD_ERR_DEFECT`. Functions of one topic are one
 //! module, and one section of the header; `hostd/client/c/tests/library/header.rs` compares
 //! the two.
 //!

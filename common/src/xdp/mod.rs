@@ -22,6 +22,7 @@
 //! ```
 
 mod anchor;
+mod attach;
 mod bridge;
 pub mod frame;
 mod heartbeat;

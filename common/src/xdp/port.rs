@@ -1,5 +1,6 @@
 //! Opening a device: which mode, which limits, the program, a socket for each queue.
 
+use super::attach::{RETRIES, RETRY_WAIT};
 use super::bridge::BridgeMaps;
 use super::error::{MtuError, XdpError};
 use super::limits::{QUEUES_MAX, RING_MAX, RING_MIN, mtu_limit, multi_buffer};
@@ -7,7 +8,7 @@ use super::mode::{Hook, Mode, ModeChoice};
 use super::netdev::Device;
 use super::punt::{Prefixes, PuntLimit, StormLimits};
 use super::socket::{AfXdpQueue, Bound};
-use super::steer::{Orders, RETRIES, RETRY_WAIT, Role, Steering};
+use super::steer::{Orders, Role, Steering};
 use super::umem::Umem;
 use crate::time::Span;
 use std::io;

@@ -15,6 +15,7 @@
     reason = "frames are made of what the kernel hands back; see each SAFETY"
 )]
 
+use super::attach::Attachment;
 use super::error::XdpError;
 use super::frame::{Frame, FramePool, Region};
 use super::heartbeat::Heartbeat;
@@ -24,7 +25,7 @@ use super::mode::Mode;
 use super::pieces::{Assembly, fitting, has_gap, join};
 use super::queue::QueueIo;
 use super::ring::{Rings, get_option, set_option};
-use super::steer::{Attachment, Door};
+use super::steer::Door;
 use super::umem::{Ended, Holders, Umem, frames_per_queue};
 use crate::sync::counter::Counter;
 use crate::time::{Span, Time};

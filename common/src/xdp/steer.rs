@@ -28,27 +28,22 @@
 
 #![allow(unsafe_code, reason = "system calls of libbpf; see each SAFETY")]
 
+use super::attach::Attachment;
 use super::bridge::BridgeMaps;
 use super::error::XdpError;
 use super::heartbeat::Heartbeats;
-use super::limits::{mtu_limit, multi_buffer};
-use super::mode::{Hook, Mode};
+use super::limits::multi_buffer;
+use super::mode::Hook;
 use super::netdev::Device;
 use super::punt::{Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits};
 use crate::time::Span;
 use crate::wire::csig::Tpids;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel};
-use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::mem::size_of;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, Once, PoisonError};
-use std::time::Duration;
-
-/// Name of the program, by which a leftover is recognised.
-const PROGRAM: &str = "fabric_steer";
 
 const COUNT_PASSED: u32 = 0;
 const COUNT_REDIRECTED: u32 = 1;
@@ -73,11 +68,6 @@ const FLAG_BRIDGED: u8 = 64;
 /// That sources are looked at by the daemon.
 const FLAG_VALIDATES: u8 = 128;
 
-/// A process that was killed lets go of its devices within this many waits.
-pub(super) const RETRIES: u32 = 10;
-/// One wait.
-pub(super) const RETRY_WAIT: Duration = Duration::from_millis(100);
-
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
@@ -92,16 +82,6 @@ pub enum Role {
     Switch,
     /// A port of a host: everything is the kernel's but RoCEv2 and MAC control.
     Host,
-}
-
-/// The link that keeps a program on a device. Detached once, by whoever comes first.
-pub(super) struct Attachment(Mutex<Option<OwnedFd>>);
-
-impl Attachment {
-    pub(super) fn detach(&self) {
-        // Closing the last descriptor of a link detaches it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
 }
 
 /// Counts of a port's program.
@@ -223,7 +203,7 @@ impl Steering {
                 .map_err(|error| fail("open a map of", error))
         };
         let steering = Self {
-            attachment: Arc::new(Attachment(Mutex::new(None))),
+            attachment: Arc::default(),
             role: orders.role,
             hook,
             queues: device.rx_queues,
@@ -247,12 +227,7 @@ impl Steering {
         });
         configured.map_err(|error| XdpError::steering(&device.name, "configure", error))?;
         let program = object.progs().next().expect("the object has one program");
-        let link = attach_link(device, program.as_fd(), hook)?;
-        *steering
-            .attachment
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(link);
+        steering.attachment.attach(device, program.as_fd(), hook)?;
         Ok(steering)
     }
 
@@ -522,134 +497,4 @@ fn quiet_libbpf() {
             tracing::debug!("libbpf: {}", text.trim_end());
         })));
     });
-}
-
-/// Creates the link. Waits for a predecessor that is just ending, and replaces one that was left
-/// behind.
-fn attach_link(device: &Device, program: BorrowedFd<'_>, hook: Hook) -> Result<OwnedFd, XdpError> {
-    let mut retries = 0;
-    loop {
-        let error = match create_link(device.ifindex, program, hook) {
-            Ok(link) => return Ok(link),
-            Err(error) => error,
-        };
-        if error.raw_os_error() == Some(libc::ERANGE) && device.driver == "veth" {
-            return Err(XdpError::PeerMtu {
-                ifname: device.name.clone(),
-                limit: mtu_limit(Mode::NativeCopy, &device.driver),
-            });
-        }
-        let occupied = matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST));
-        let Some(other) = attached(device.ifindex).filter(|_| occupied) else {
-            return Err(XdpError::steering(&device.name, "attach", error));
-        };
-        if other.name != PROGRAM {
-            return Err(XdpError::Occupied {
-                ifname: device.name.clone(),
-                id: other.id,
-                name: other.name,
-            });
-        }
-        if remove(device.ifindex, &other) {
-            tracing::warn!(
-                "{}: replaced XDP program {} left behind by an earlier process",
-                device.name,
-                other.id
-            );
-            continue;
-        }
-        // Held by a link: its process lives, or is ending.
-        retries += 1;
-        if retries > RETRIES {
-            return Err(XdpError::InUse {
-                ifname: device.name.clone(),
-                id: other.id,
-            });
-        }
-        std::thread::sleep(RETRY_WAIT);
-    }
-}
-
-fn create_link(ifindex: u32, program: BorrowedFd<'_>, hook: Hook) -> io::Result<OwnedFd> {
-    let options = libbpf_sys::bpf_link_create_opts {
-        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-        flags: hook.flags(),
-        ..Default::default()
-    };
-    // SAFETY: both descriptors are valid numbers and `options` outlives the call.
-    let link = unsafe {
-        libbpf_sys::bpf_link_create(
-            program.as_raw_fd(),
-            ifindex.cast_signed(),
-            libbpf_sys::BPF_XDP,
-            &raw const options,
-        )
-    };
-    if link < 0 {
-        return Err(io::Error::from_raw_os_error(-link));
-    }
-    // SAFETY: a new descriptor that nobody else has.
-    Ok(unsafe { OwnedFd::from_raw_fd(link) })
-}
-
-/// A program that is on a device.
-struct Attached {
-    id: u32,
-    name: String,
-    flags: u32,
-}
-
-fn attached(ifindex: u32) -> Option<Attached> {
-    let mut options = libbpf_sys::bpf_xdp_query_opts {
-        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
-    // SAFETY: `options` is writable, of the size that it says, and outlives the call.
-    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex.cast_signed(), 0, &raw mut options) };
-    if result != 0 {
-        return None;
-    }
-    let places = [
-        (options.drv_prog_id, libbpf_sys::XDP_FLAGS_DRV_MODE),
-        (options.skb_prog_id, libbpf_sys::XDP_FLAGS_SKB_MODE),
-        (options.hw_prog_id, libbpf_sys::XDP_FLAGS_HW_MODE),
-        (options.prog_id, 0),
-    ];
-    let (id, flags) = places.into_iter().find(|(id, _)| *id != 0)?;
-    Some(Attached {
-        id,
-        name: program_name(id).unwrap_or_else(|| "unknown".to_owned()),
-        flags,
-    })
-}
-
-fn program_name(id: u32) -> Option<String> {
-    // SAFETY: takes a number and returns a new descriptor or an error.
-    let program = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
-    if program < 0 {
-        return None;
-    }
-    // SAFETY: a new descriptor that nobody else has.
-    let program = unsafe { OwnedFd::from_raw_fd(program) };
-    let mut info = libbpf_sys::bpf_prog_info::default();
-    let mut len = u32::try_from(size_of::<libbpf_sys::bpf_prog_info>()).expect("small");
-    // SAFETY: `info` is `len` writable bytes.
-    let result = unsafe {
-        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
-    };
-    if result != 0 {
-        return None;
-    }
-    let name = info.name.map(i8::cast_unsigned);
-    let name = CStr::from_bytes_until_nul(&name).ok()?;
-    Some(name.to_string_lossy().into_owned())
-}
-
-/// Takes a program off that no link holds. False if a link holds it.
-fn remove(ifindex: u32, attached: &Attached) -> bool {
-    // SAFETY: takes numbers; no options.
-    let result = unsafe {
-        libbpf_sys::bpf_xdp_detach(ifindex.cast_signed(), attached.flags, std::ptr::null())
-    };
-    result == 0
 }

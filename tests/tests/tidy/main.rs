@@ -20,7 +20,7 @@ use source::{Source, sources, texts};
 const PURE: &[&str] = &[
     "common/reduce/src/",
     "common/src/flow_control/",
-    "common/src/reduce/",
+    "common/reduce/src/",
     "common/src/time.rs",
     "common/src/units.rs",
     "common/src/wire/",

@@ -77,9 +77,9 @@ const ADJUST: f64 = 8.0;
 /// Queueing delay in ns below which the network counts as idle.
 const IDLE: f64 = 1_000.0;
 
-/// If the peer tells how many share its link: the part of the target that they aim at, once a packet
-/// was trimmed; and how many shares of a full pipe a trim leaves, and one takes that has less when
-/// others have gone. So the line stays full, and queues have room.
+/// If the peer tells how many share its link: the part of the target that they aim at, once a
+/// packet was trimmed; and how many shares of a full pipe a trim leaves, and one takes that has
+/// less when others have gone. So the line stays full, and queues have room.
 const SHARED: f64 = 0.5;
 const ROOM: f64 = 1.5;
 

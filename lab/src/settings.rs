@@ -411,11 +411,11 @@ fn congestion(options: &Options) -> Value {
 }
 
 /// `[csig]` of a host: any switch with hosts may be the last one.
-fn host_csig(options: &Options, plan: &Topology) -> Table {
+fn host_csig(plan: &Topology) -> Table {
     let switches = plan.nodes.iter().filter(|node| node.role.is_switch());
     let last = switches.map(|node| Value::Integer(locator(plan, &node.name, true).into()));
     table([
-        ("enabled", Value::Boolean(options.csig)),
+        ("enabled", Value::Boolean(true)),
         ("form", Value::String("expanded".to_owned())),
         ("host_locators", Value::Array(last.collect())),
     ])
@@ -434,7 +434,7 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
             ]))
         })
         .collect();
-    table([
+    let mut all = table([
         (
             "admin",
             Value::Table(table([("socket", path(options, node, "admin.sock"))])),
@@ -466,9 +466,12 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
                 ("congestion", congestion(options)),
             ])),
         ),
-        ("csig", Value::Table(host_csig(options, plan))),
         ("interface", Value::Array(interfaces)),
-    ])
+    ]);
+    if options.csig {
+        all.insert("csig".to_owned(), Value::Table(host_csig(plan)));
+    }
+    all
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ pub(super) struct Terms {
     probes: Vec<Probe>,
     probe_serial: u16,
     /// Probes for congestion control, if that goes by them.
-    timing: Option<Timing>,
+    timing: Option<Box<Timing>>,
     /// Answers that are to leave, and the way of each: that of its question.
     answer: Option<(Change, Way)>,
     probe_answers: Vec<(Change, Way)>,
@@ -147,7 +147,7 @@ impl Terms {
 
     /// The same, with probes for congestion control.
     pub(super) fn with_timing(mut self) -> Self {
-        self.timing = Some(Timing::new(self.wait));
+        self.timing = Some(Box::new(Timing::new(self.wait)));
         self
     }
 
@@ -341,7 +341,7 @@ impl Terms {
     pub(super) fn has_questions(&self) -> bool {
         self.own.as_ref().is_some_and(|own| own.repeated.due)
             || self.probes.iter().any(|probe| probe.repeated.due)
-            || self.timing.as_ref().is_some_and(Timing::is_due)
+            || self.timing.as_ref().is_some_and(|timing| timing.is_due())
     }
 
     /// What is to be asked now, and the path that it takes: one of those that carry data, another
@@ -395,7 +395,7 @@ impl Terms {
     pub(super) fn deadline(&self) -> Time {
         let own = self.own.iter().map(|own| own.repeated.at);
         let probes = self.probes.iter().map(|probe| probe.repeated.at);
-        let timing = self.timing.iter().map(Timing::deadline);
+        let timing = self.timing.iter().map(|timing| timing.deadline());
         own.chain(probes).chain(timing).min().unwrap_or(Time::NEVER)
     }
 

@@ -10,15 +10,15 @@ use common::time::{Span, Time};
 
 /// Values that are remembered. A round trip's worth of them is more than enough: each is used once
 /// for each time that it led through.
-const RING: usize = 64;
+const RING: u8 = 64;
 
 /// Values in use when the ring is frozen, as many as REPS remembers.
-const FROZEN: usize = 8;
+const FROZEN: u8 = 8;
 
 /// Where switches trim, and with so many values known, a packet for which there is no fresh one
 /// takes one of them again, and no new one: each new one may be of a path that is slow or leads
 /// nowhere.
-const ENOUGH: usize = 16;
+const ENOUGH: u8 = 16;
 
 /// Packets that take new values when paths came, went, or got other weights: more than there may be
 /// in flight. Otherwise the old values would be used again for ever.
@@ -30,15 +30,15 @@ const FREEZE: Span = Span::from_millis(10);
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Recycler {
-    ring: [u8; RING],
+    ring: [u8; RING as usize],
     /// Where the next value is put.
-    head: usize,
+    head: u8,
     /// Values that were not used again yet: the newest ones before `head`.
-    fresh: usize,
+    fresh: u8,
     /// Values that were ever put in, up to all.
-    known: usize,
+    known: u8,
     /// Where the next value is read while frozen.
-    cursor: usize,
+    cursor: u8,
     frozen_until: Time,
     /// By value: whether the last packet that came back of it had come through without a mark.
     good: BitSet<4>,
@@ -51,7 +51,7 @@ pub(crate) struct Recycler {
 impl Default for Recycler {
     fn default() -> Self {
         Self {
-            ring: [0; RING],
+            ring: [0; RING as usize],
             head: 0,
             fresh: 0,
             known: 0,
@@ -105,8 +105,8 @@ impl Recycler {
     }
 
     /// Where the value is that was put in as the last but `back - 1`.
-    const fn place(&self, back: usize) -> usize {
-        (self.head + RING - back) % RING
+    fn place(&self, back: u8) -> usize {
+        usize::from((self.head + RING - back) % RING)
     }
 
     /// Takes the oldest value that leads through. Those before it are as if they were put in later.
@@ -139,7 +139,7 @@ impl Recycler {
         }
         if fate == good {
             self.good.set(u32::from(value));
-            self.ring[self.head] = value;
+            self.ring[usize::from(self.head)] = value;
             self.head = (self.head + 1) % RING;
             self.fresh = (self.fresh + 1).min(RING);
             self.known = (self.known + 1).min(RING);
@@ -153,12 +153,12 @@ impl Recycler {
         self.unexplored = EXPLORED;
         // From the oldest to the newest.
         for back in (1..=before.known).rev() {
-            let value = before.ring[(before.head + RING - back) % RING];
+            let value = before.ring[before.place(back)];
             if among(value) {
-                self.ring[self.head] = value;
+                self.ring[usize::from(self.head)] = value;
                 self.head = (self.head + 1) % RING;
                 self.known += 1;
-                self.fresh += usize::from(back <= before.fresh);
+                self.fresh += u8::from(back <= before.fresh);
             }
         }
     }

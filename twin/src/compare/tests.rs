@@ -91,7 +91,7 @@ fn a_slow_link_is_slow() {
 fn framing_takes_its_time() {
     let time = |framing: u64| {
         let text = format!(
-            "[topology]\nkind = \"pair\"\nframing = {framing}\n[[workload]]\nkind = \"permutation\"\nsize = \"4MB\"\n"
+            "[topology]\nkind = \"pair\"\nframing = {framing}\n[[workload]]\nkind = \"incast\"\nsize = \"4MB\"\n"
         );
         let read = |_: &str| Err("none".to_owned());
         let scenario = Scenario::parse(&text, "pair", &read).expect("a scenario");

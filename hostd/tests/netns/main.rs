@@ -491,8 +491,7 @@ fn metrics(host: &Host) {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let Ok(mut child) = child.spawn() else {
-        println!("promtool is not installed");
-        return;
+        return netns::skip("promtool is not installed");
     };
     let mut input = child.stdin.take().expect("piped");
     std::io::Write::write_all(&mut input, text.as_bytes()).expect("read");

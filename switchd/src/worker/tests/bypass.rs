@@ -220,6 +220,54 @@ fn elephants_are_found_on_an_idle_port() {
     assert_eq!((shown(), shown()), (1, 0));
 }
 
+/// SW-3, SW-17: a route that is replaced without one of its hops leaves the flows of the others
+/// where they were, and those that are elephants stay so, in their class.
+#[test]
+fn elephants_outlive_a_replaced_route() {
+    let mut switch = Switch::new(4, 1);
+    let member = |port: u32| Member {
+        next_hop: NextHopId(port),
+        key: u64::from(port),
+        weight: 1,
+    };
+    let all = Buckets::new(&[member(1), member(2), member(3)]);
+    switch.tables(|tables| {
+        tables.traffic = Arc::new(Policy {
+            elephants: demoting().elephants,
+            ..Policy::plain(4, 4096)
+        });
+        tables.groups[1] = Group::Balance(all.clone());
+    });
+    let send = |switch: &mut Switch, flow: u16| {
+        switch.numbered(0, 3, flow);
+        let left = switch.run();
+        left.iter().position(|left| !left.is_empty())
+    };
+    let flows = (0..40).filter(|flow| send(&mut switch, *flow) == Some(1));
+    let flows: Vec<u16> = flows.collect();
+    assert!(flows.len() > 6, "{flows:?}");
+    let rounds = elephants::MIN_BYTES / 50;
+    for flow in (0..rounds).flat_map(|_| &flows) {
+        assert_eq!(send(&mut switch, *flow), Some(1));
+    }
+    let demoted = |switch: &Switch| switch.stats[0].elephants.demoted.get();
+    let count = flows.len() as u64;
+    assert_eq!(demoted(&switch), count);
+    let before = [3, 1].map(|class| switch.counted(class));
+    for without in [&[member(1), member(3)][..], &[member(1)]] {
+        let fewer = Group::Balance(all.changed(without));
+        switch.tables(|tables| tables.groups[1] = fewer);
+        for flow in &flows {
+            assert_eq!(send(&mut switch, *flow), Some(1), "{flow}");
+        }
+    }
+    let [mice, (taken, sent)] = before;
+    assert_eq!(switch.counted(3), mice);
+    assert_eq!(switch.counted(1), (taken + 2 * count, sent + 2 * count));
+    assert_eq!(demoted(&switch), count, "none anew");
+    assert_eq!(switch.stats[0].elephants.restored.get(), 0);
+}
+
 /// SW-10: a group that takes nothing takes nothing at an idle port either, and a change of the
 /// policy is in force at once.
 #[test]

@@ -41,6 +41,17 @@ fn with_priorities(body: Body) -> Body {
     Body::Link(action, link)
 }
 
+fn ipvlan_on_it(action: Action) -> Body {
+    let link = Link {
+        index: 22,
+        name: "ipvl0".to_owned(),
+        kind: Some("ipvlan".to_owned()),
+        lower: Some(SVI),
+        ..Link::default()
+    };
+    Body::Link(action, link)
+}
+
 fn bridge_vlans(vlans: &[(u16, bool)]) -> Body {
     let vlan = |&(id, is_access): &(u16, bool)| PortVlan {
         first: id,
@@ -258,6 +269,11 @@ fn interfaces_that_only_the_kernel_can_serve_are_left_to_it() {
             "tags with a priority",
             with_priorities(on(SVI, BRIDGE, 5, BRIDGE_MAC)),
             on(SVI, BRIDGE, 5, BRIDGE_MAC),
+        ),
+        (
+            "an ipvlan is on it",
+            ipvlan_on_it(Action::Set),
+            ipvlan_on_it(Action::Removed),
         ),
         (
             "tags mean nothing to the bridge",

@@ -185,6 +185,56 @@ fn whole_ports_are_the_kernels() {
     assert_eq!(rig.program.port_punts(), vec![PortPunt::default(); 2]);
 }
 
+/// SW-1, SW-2: so is a port that belongs to a bond, a team or what else there is, and one whose
+/// packets an ipvlan may want, which has its station address. A macvlan has one of its own.
+#[test]
+fn ports_of_bonds_and_below_ipvlans_are_the_kernels() {
+    let mut rig = Rig::new();
+    let with = |index: u32, kind: Option<&str>, lower: Option<u32>, master: Option<u32>| {
+        let Body::Link(action, link) = link(index, true) else {
+            unreachable!()
+        };
+        let kind = kind.map(str::to_owned);
+        let link = Link {
+            kind,
+            lower,
+            master,
+            ..link
+        };
+        Body::Link(action, link)
+    };
+    let others = vec![PortPunt::default(); 2];
+    for kind in ["bond", "team", "vrf", "hsr"] {
+        rig.feed(vec![
+            with(20, Some(kind), None, None),
+            with(1, None, None, Some(20)),
+        ]);
+        let [first, second] = rig.program.port_punts() else {
+            panic!("two ports")
+        };
+        let why = format!("the port belongs to the {kind} eth20");
+        assert_eq!(first.v4, Some((PuntReason::Master, why)));
+        assert_eq!(first.v4, first.v6);
+        assert_eq!(*second, PortPunt::default(), "{kind}");
+        rig.feed(vec![link(1, true), removed_link(20)]);
+        assert_eq!(rig.program.port_punts(), others, "{kind}");
+    }
+    for kind in ["ipvlan", "ipvtap"] {
+        rig.feed(vec![with(21, Some(kind), Some(2), None)]);
+        let [first, second] = rig.program.port_punts() else {
+            panic!("two ports")
+        };
+        let why = "the ipvlan eth21 is on the port".to_owned();
+        assert_eq!(second.v4, Some((PuntReason::Master, why)));
+        assert_eq!(second.v4, second.v6);
+        assert_eq!(*first, PortPunt::default(), "{kind}");
+        rig.feed(vec![removed_link(21)]);
+        assert_eq!(rig.program.port_punts(), others, "{kind}");
+    }
+    rig.feed(vec![with(21, Some("macvlan"), Some(2), None)]);
+    assert_eq!(rig.program.port_punts(), others);
+}
+
 fn removed_link(index: u32) -> Body {
     let Body::Link(_, link) = link(index, true) else {
         unreachable!()

@@ -162,6 +162,12 @@ impl Slots {
         &self.vectors[begin..begin + usize::from(self.entries[place].len)]
     }
 
+    /// Whether a chunk that others have begun waits for a member.
+    pub(super) fn waits_for(&self, rank: u16) -> bool {
+        let mut filling = self.entries.iter().filter(|it| it.state == State::Filling);
+        filling.any(|it| it.contributed & 1 << rank == 0)
+    }
+
     /// All members.
     pub(super) fn everybody(&self) -> u64 {
         u64::MAX >> (64 - self.size)

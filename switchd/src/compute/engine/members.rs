@@ -249,8 +249,10 @@ impl Engine {
         let Some(Some(member)) = job.members.get_mut(usize::from(rank)) else {
             return;
         };
-        member.left = true;
+        let is_new = !std::mem::replace(&mut member.left, true);
         let world = member.world;
+        // Nobody may contribute to these any more, so nobody else would notice.
+        let is_missed = is_new && job.slots.waits_for(rank);
         let (generation, is_last) = (job.terms.generation, job.remaining().next().is_none());
         self.count_sent(was_sent);
         if verdict.reason != Reason::Finished {
@@ -260,6 +262,9 @@ impl Engine {
                 generation,
                 ..verdict
             };
+            self.end(at, verdict, now, out);
+        } else if is_missed {
+            let verdict = self.jobs[at].verdict(Reason::MemberLeft, Some(world));
             self.end(at, verdict, now, out);
         } else if is_last {
             let verdict = self.jobs[at].verdict(Reason::Finished, None);

@@ -122,6 +122,13 @@ impl Member {
         }
     }
 
+    /// It has no more than so many pieces.
+    pub(super) fn cut_short(&mut self, pieces: usize) {
+        self.pieces.truncate(pieces);
+        self.has.truncate(pieces);
+        self.sent.truncate(pieces);
+    }
+
     fn packet<'a>(&self, flags: Flags, message: Message<'a>) -> Packet<'a> {
         Packet {
             flags,

@@ -1,0 +1,88 @@
+//! Members that leave, come again, or come too often: all others are told, and what one does is not
+//! at the cost of another.
+
+use super::plan::Plan;
+use super::world::{End, Random, Switch, World, member_address, switch_address};
+use crate::compute::Settings;
+use crate::drop::DropReason;
+use common::time::Span;
+use common::wire::compute::{
+    Element, Flags, Join, Message, Operation, Packet, Reason, Verdict, Work,
+};
+use std::net::SocketAddr;
+
+const JOB: u32 = 7;
+
+/// A world with a job of so many sums, in which nothing has happened.
+fn world(leaves: &[usize], trees: u16, sums: usize) -> World {
+    let plan = Plan {
+        leaves: leaves.to_vec(),
+        trees,
+        slots: 4,
+        deterministic: false,
+        works: vec![Work::Allreduce(Operation::Sum, Element::U32); sums],
+        bytes: 16,
+    };
+    let mut world = World::new(1);
+    plan.build(&mut world, JOB, &mut Random(1));
+    world
+}
+
+/// Gives the first switch a message of a member.
+fn say(
+    world: &mut World,
+    from: SocketAddr,
+    (rank, epoch): (u16, u32),
+    message: Message<'_>,
+) -> Result<(), DropReason> {
+    let packet = Packet {
+        flags: Flags::default(),
+        job: JOB,
+        epoch,
+        rank,
+        message,
+    };
+    let mut bytes = vec![0; packet.len()];
+    packet.write(None, &mut bytes).expect("it fits");
+    world.give(0, from, &bytes, false)
+}
+
+/// A verdict of a member of generation 1.
+fn leave(reason: Reason) -> Message<'static> {
+    Message::Leave(Verdict {
+        reason,
+        level: 0,
+        world: None,
+        generation: 1,
+    })
+}
+
+/// How often the first switch has refused so.
+fn refused(world: &World, reason: Reason) -> u64 {
+    world.switches[0].stats.refused[reason as usize].get()
+}
+
+/// SW-42: members that leave in good order before a chunk that others have begun end the job, at
+/// their leaf and at a spine: nobody waits for them.
+#[test]
+fn nobody_waits_for_members_that_left() {
+    for (leaves, trees, early) in [(&[2][..], 0, 0..1), (&[1, 2][..], 1, 1..3)] {
+        let mut world = world(leaves, trees, 20);
+        let blamed = world.members[early.start].join.world;
+        for member in &mut world.members[early.clone()] {
+            member.cut_short(18);
+        }
+        assert!(world.finish(Span::from_secs(5)), "{leaves:?}: all are told");
+        for (number, member) in world.members.iter().enumerate() {
+            if early.contains(&number) {
+                assert_eq!(member.end, Some(End::Done));
+                continue;
+            }
+            let Some(End::Failed(verdict)) = member.end else {
+                panic!("{leaves:?}: {:?}", member.end);
+            };
+            let told = (verdict.reason, verdict.world);
+            assert_eq!(told, (Reason::MemberLeft, Some(blamed)));
+        }
+    }
+}

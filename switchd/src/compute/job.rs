@@ -24,6 +24,8 @@ pub(super) struct Member {
     pub(super) world: u16,
     /// When it was heard of last.
     pub(super) heard: Time,
+    /// It has sent something in the epoch: it knows the terms.
+    pub(super) spoke: bool,
     /// It is done.
     pub(super) left: bool,
 }
@@ -35,6 +37,7 @@ impl Member {
             peer,
             world: join.world,
             heard: now,
+            spoke: false,
             left: false,
         }
     }

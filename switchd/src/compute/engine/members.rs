@@ -96,6 +96,8 @@ impl Engine {
             _ if !self.settings.allows(datagram.peer.remote.ip()) => Reason::NotAllowed,
             _ if !agree(&job.terms, join) => Reason::WrongTerms,
             Some(Some(holder)) if holder.peer.remote != datagram.peer.remote => Reason::RankTaken,
+            // It was started anew: the results of the one before it are not for it.
+            Some(Some(holder)) if holder.spoke => Reason::StaleGeneration,
             Some(_) => return None,
         };
         Some(job.verdict(reason, None))
@@ -191,7 +193,7 @@ impl Engine {
             self.tell(at, (datagram, packet), verdict, now, out);
             return Err(DropReason::ComputeEpoch);
         }
-        member.heard = now;
+        (member.heard, member.spoke) = (now, true);
         if let Phase::Over(verdict, _) = phase {
             self.tell(at, (datagram, packet), verdict, now, out);
             return Ok(());

@@ -86,3 +86,31 @@ fn nobody_waits_for_members_that_left() {
         }
     }
 }
+
+/// SW-42: a member that is started anew, with the address, port and generation that it had, gets
+/// nothing of what its predecessor asked for; one that has not heard of its admission is told again.
+#[test]
+fn members_that_were_started_anew_get_no_old_results() {
+    let mut world = world(&[2], 0, 3_000);
+    world.pass(Span::from_millis(12));
+    assert!(world.members.iter().all(|it| it.admitted.is_some()));
+    world.members[0].restart();
+    assert!(world.finish(Span::from_secs(3)));
+    let end = world.members[0].end;
+    let is_refused =
+        matches!(end, Some(End::Refused(it)) if it.reason == Reason::StaleGeneration);
+    assert!(is_refused, "{end:?}");
+    let end = world.members[1].end;
+    let is_told = matches!(end, Some(End::Failed(it)) if it.reason == Reason::MemberLost);
+    assert!(is_told, "{end:?}");
+
+    let mut world = self::world(&[1], 0, 1);
+    let join = Message::Join(world.members[0].join);
+    for _ in 0..2 {
+        assert_eq!(say(&mut world, member_address(0), (0, 0), join), Ok(()));
+    }
+    assert_eq!(refused(&world, Reason::StaleGeneration), 0);
+    assert_eq!(say(&mut world, member_address(0), (0, 1), Message::KeepAlive), Ok(()));
+    assert_eq!(say(&mut world, member_address(0), (0, 0), join), Ok(()));
+    assert_eq!(refused(&world, Reason::StaleGeneration), 1);
+}

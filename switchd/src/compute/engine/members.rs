@@ -183,11 +183,18 @@ impl Engine {
     ) -> Result<(), DropReason> {
         let from = datagram.peer.remote;
         let job = &mut self.jobs[at];
-        let (phase, epoch) = (job.phase, job.epoch);
+        let (phase, epoch, generation) = (job.phase, job.epoch, job.terms.generation);
         let Some(member) = job.member(packet.rank, from) else {
             return Err(DropReason::ComputeStranger);
         };
         member.peer.port = datagram.peer.port;
+        if let (Message::Leave(verdict), Phase::Forming) = (packet.message, phase)
+            && (packet.epoch, verdict.generation) == (0, generation)
+        {
+            // Nobody has told it the epoch yet.
+            self.leave(at, (datagram, packet.rank), verdict, now, out);
+            return Ok(());
+        }
         if packet.epoch != epoch {
             let verdict = self.jobs[at].verdict(Reason::StaleEpoch, None);
             self.tell(at, (datagram, packet), verdict, now, out);

@@ -114,3 +114,28 @@ fn members_that_were_started_anew_get_no_old_results() {
     assert_eq!(say(&mut world, member_address(0), (0, 0), join), Ok(()));
     assert_eq!(refused(&world, Reason::StaleGeneration), 1);
 }
+
+/// SW-42: a member that gives up before it was admitted is heard by its generation, and the others
+/// are told at once, not when they have waited for it.
+#[test]
+fn members_that_leave_while_a_job_forms_are_heard() {
+    let mut world = world(&[3], 0, 1);
+    world.members[2].is_dead = true;
+    world.pass(Span::from_millis(12));
+    let old = Message::Leave(Verdict {
+        reason: Reason::MemberLeft,
+        level: 0,
+        world: None,
+        generation: 2,
+    });
+    let of_another = say(&mut world, member_address(0), (0, 0), old);
+    assert_eq!(of_another, Err(DropReason::ComputeEpoch));
+    world.members[0].is_dead = true;
+    let left = say(&mut world, member_address(0), (0, 0), leave(Reason::MemberLeft));
+    assert_eq!(left, Ok(()));
+    assert!(world.finish(Span::from_millis(100)), "at once");
+    let Some(End::Refused(verdict)) = world.members[1].end else {
+        panic!("{:?}", world.members[1].end);
+    };
+    assert_eq!((verdict.reason, verdict.world), (Reason::MemberLeft, Some(0)));
+}

@@ -103,7 +103,7 @@ impl Engine {
         Some(job.verdict(reason, None))
     }
 
-    /// The members try anew: what there was is over.
+    /// The members try anew: what there was is over, if there is room for what they want now.
     fn join_anew(
         &mut self,
         at: usize,
@@ -112,26 +112,25 @@ impl Engine {
         now: Time,
         out: &mut impl Outbox,
     ) -> Result<(), DropReason> {
-        let verdict = self.jobs[at].verdict(Reason::Superseded, None);
-        self.end(at, verdict, now, out);
-        // Its place is free, and it is kept if the new one is refused.
-        let before = self.jobs.swap_remove(at);
-        match self.open(before.key.clone(), (datagram, packet), join, now) {
-            Ok(()) => {
-                self.forward_join(packet.job, now, out);
-                Ok(())
-            }
+        let key = self.jobs[at].key.clone();
+        let job = match self.admit(key, (datagram, packet), join, Some(at), now) {
+            Ok(job) => job,
             Err(reason) => {
-                self.jobs.push(before);
                 let verdict = Verdict {
                     reason,
                     level: 0,
                     world: None,
                     generation: join.generation,
                 };
-                self.refuse((datagram, packet), self.jobs.len() - 1, verdict, now, out)
+                return self.refuse((datagram, packet), at, verdict, now, out);
             }
-        }
+        };
+        let verdict = self.jobs[at].verdict(Reason::Superseded, None);
+        self.end(at, verdict, now, out);
+        self.free -= job.memory;
+        self.jobs[at] = job;
+        self.forward_join(packet.job, now, out);
+        Ok(())
     }
 
     /// Tells somebody that there is no place in the job.

@@ -262,19 +262,20 @@ impl Engine {
         join: &Join,
         now: Time,
     ) -> Result<(), Reason> {
-        let job = self.admit(key, (datagram, packet), join, now)?;
+        let job = self.admit(key, (datagram, packet), join, None, now)?;
         self.free -= job.memory;
         self.jobs.push(job);
         self.expect(now + self.pace());
         Ok(())
     }
 
-    /// What a job would be that begins with this member.
+    /// What a job would be that begins with this member, in place of another one or beside all.
     fn admit(
         &mut self,
         key: Option<Key>,
         (datagram, packet): (&Datagram<'_>, &Packet<'_>),
         join: &Join,
+        instead: Option<usize>,
         now: Time,
     ) -> Result<Job, Reason> {
         let settings = &self.settings;
@@ -296,10 +297,11 @@ impl Engine {
         if trees > 0 && address.is_none() {
             return Err(Reason::NoParents);
         }
-        if self.jobs.len() >= settings.jobs {
+        if instead.is_none() && self.jobs.len() >= settings.jobs {
             return Err(Reason::TooManyJobs);
         }
-        let (slots, memory) = self.grant(join).ok_or(Reason::Full)?;
+        let free = self.free + instead.map_or(0, |at| self.jobs[at].memory);
+        let (slots, memory) = self.grant(join, free).ok_or(Reason::Full)?;
         let parent = |remote: &SocketAddr| {
             let local = address.map(|it| SocketAddr::new(it, settings.port));
             Parent::new(
@@ -332,14 +334,14 @@ impl Engine {
     }
 
     /// Slots for a job, and the bytes that they take: as many as it wants, or half of them, and so
-    /// on, as there is memory for.
-    fn grant(&self, join: &Join) -> Option<(u16, usize)> {
+    /// on, as so much memory is enough for.
+    fn grant(&self, join: &Join, free: usize) -> Option<(u16, usize)> {
         let trees = join.levels().first().map_or(1, |level| level.trees.max(1));
         let mut each = power_of_two(join.slots.min(self.settings.slots) / trees);
         while each > 0 {
             let slots = each.checked_mul(trees)?;
             let memory = memory_of(slots, join);
-            if memory <= self.free {
+            if memory <= free {
                 return Some((slots, memory));
             }
             each /= 2;

@@ -139,3 +139,38 @@ fn members_that_leave_while_a_job_forms_are_heard() {
     };
     assert_eq!((verdict.reason, verdict.world), (Reason::MemberLeft, Some(0)));
 }
+
+/// SW-42: a JOIN with a newer generation that cannot be admitted is refused, and the job that runs
+/// goes on; one that can be has the memory of the one before it.
+#[test]
+fn a_job_goes_on_if_the_next_one_cannot_be() {
+    let mut world = world(&[2], 0, 500);
+    world.pass(Span::from_millis(12));
+    let join = world.members[0].join;
+    let wrong = Join {
+        generation: 2,
+        operations: 1,
+        ..join
+    };
+    let from = member_address(0);
+    assert_eq!(say(&mut world, from, (0, 0), Message::Join(wrong)), Ok(()));
+    assert_eq!(refused(&world, Reason::NotCapable), 1);
+    assert!(world.finish(Span::from_secs(5)));
+    assert!(world.members.iter().all(|it| it.end == Some(End::Done)));
+
+    let mut tight = self::world(&[2], 0, 500);
+    tight.pass(Span::from_millis(12));
+    let memory = tight.switches[0].stats.memory.get();
+    let settings = Settings {
+        memory: usize::try_from(memory).expect("small"),
+        jobs: 1,
+        ..Settings::default()
+    };
+    tight.switches[0] = Switch::new(switch_address(0), settings);
+    for generation in [1, 2] {
+        let join = Message::Join(Join { generation, ..join });
+        assert_eq!(say(&mut tight, from, (0, 0), join), Ok(()));
+        assert_eq!(tight.switches[0].stats.memory.get(), memory);
+    }
+    assert_eq!(tight.switches[0].engine.rows(tight.now)[0].generation, 2);
+}

@@ -32,7 +32,7 @@ impl Engine {
     ) -> Result<(), DropReason> {
         let job = &self.jobs[at];
         let (generation, phase) = (job.terms.generation, job.phase);
-        let is_over = matches!(phase, Phase::Over(..));
+        let is_over = job.is_over();
         if join.generation > generation {
             let from = datagram.peer.remote.ip();
             let is_member = job.present().any(|(_, it)| it.peer.remote.ip() == from);

@@ -14,7 +14,7 @@ use common::time::{Span, Time};
 use common::wire::compute::{
     Element, Flags, Join, Key, Message, Operation, Packet, Reason, Verdict, Work,
 };
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// How often pending slots are looked at: one scan instead of a timer for each packet.
@@ -189,9 +189,8 @@ impl Engine {
             }
         }
         let remembered = self.settings.remembered;
-        let is_over =
-            |job: &Job| matches!(job.phase, Phase::Over(..)) && now.since(job.since) >= remembered;
-        self.jobs.retain(|job| !is_over(job));
+        let is_old = |job: &Job| job.is_over() && now.since(job.since) >= remembered;
+        self.jobs.retain(|job| !is_old(job));
         self.due = if self.jobs.is_empty() {
             Time::NEVER
         } else if self
@@ -218,7 +217,7 @@ impl Engine {
 
     /// Ends a job for an operator. Whether there was one that was not over.
     pub fn delete(&mut self, id: u32, now: Time, out: &mut impl Outbox) -> bool {
-        let is_it = |job: &Job| job.id == id && !matches!(job.phase, Phase::Over(..));
+        let is_it = |job: &Job| job.id == id && !job.is_over();
         let Some(at) = self.jobs.iter().position(is_it) else {
             return false;
         };
@@ -235,10 +234,7 @@ impl Engine {
 
     /// Brings the counters of what there is now up to date.
     fn show(&self) {
-        let live = self
-            .jobs
-            .iter()
-            .filter(|job| !matches!(job.phase, Phase::Over(..)));
+        let live = self.jobs.iter().filter(|job| !job.is_over());
         let (jobs, open) = live.fold((0, 0), |(jobs, open), job| {
             (jobs + 1, open + job.slots.open)
         });
@@ -263,10 +259,30 @@ impl Engine {
         now: Time,
     ) -> Result<(), Reason> {
         let job = self.admit(key, (datagram, packet), join, None, now)?;
+        if self.jobs.len() >= self.settings.jobs {
+            self.forget_one();
+        }
         self.free -= job.memory;
         self.jobs.push(job);
         self.expect(now + self.pace());
         Ok(())
+    }
+
+    /// Whether a source may begin a job: there is a place, or one of a job that is over, and not
+    /// too many form that it began. So nobody takes all places by jobs that nobody else joins.
+    fn has_place(&self, source: IpAddr) -> bool {
+        let forming = self.jobs.iter().filter(|job| job.phase == Phase::Forming);
+        let own = forming.filter(|job| job.founder == source).count();
+        let live = self.jobs.iter().filter(|job| !job.is_over()).count();
+        live < self.settings.jobs && own < (self.settings.jobs / 4).max(1)
+    }
+
+    /// Forgets the job that has been over for longest: it is remembered only while there is room.
+    fn forget_one(&mut self) {
+        let over = self.jobs.iter().enumerate().filter(|(_, job)| job.is_over());
+        if let Some((at, _)) = over.min_by_key(|(_, job)| job.since) {
+            self.jobs.swap_remove(at);
+        }
     }
 
     /// What a job would be that begins with this member, in place of another one or beside all.
@@ -297,7 +313,7 @@ impl Engine {
         if trees > 0 && address.is_none() {
             return Err(Reason::NoParents);
         }
-        if instead.is_none() && self.jobs.len() >= settings.jobs {
+        if instead.is_none() && !self.has_place(datagram.peer.remote.ip()) {
             return Err(Reason::TooManyJobs);
         }
         let free = self.free + instead.map_or(0, |at| self.jobs[at].memory);
@@ -321,6 +337,7 @@ impl Engine {
         self.epoch = self.epoch.wrapping_add(1).max(1);
         Ok(Job {
             id: packet.job,
+            founder: datagram.peer.remote.ip(),
             epoch,
             key,
             slots: Slots::new(0, 0, terms.size, false, allowed(&terms)),

@@ -2,7 +2,7 @@
 //! at the cost of another.
 
 use super::plan::Plan;
-use super::world::{End, Random, Switch, World, member_address, switch_address};
+use super::world::{End, Random, Sent, Switch, World, member_address, switch_address};
 use crate::compute::Settings;
 use crate::drop::DropReason;
 use common::time::Span;
@@ -173,4 +173,49 @@ fn a_job_goes_on_if_the_next_one_cannot_be() {
         assert_eq!(tight.switches[0].stats.memory.get(), memory);
     }
     assert_eq!(tight.switches[0].engine.rows(tight.now)[0].generation, 2);
+}
+
+/// SW-42: jobs that are over make room, the oldest first, and one source cannot take all places
+/// with jobs that nobody else joins.
+#[test]
+fn jobs_that_are_over_or_form_keep_nobody_out() {
+    let settings = Settings {
+        jobs: 8,
+        ..Settings::default()
+    };
+    let mut world = World::new(1);
+    world
+        .switches
+        .push(Switch::new(switch_address(0), settings));
+    let join = |world: &mut World, from: u8, job: u32, size: u16| {
+        let packet = Packet {
+            flags: Flags::default(),
+            job,
+            epoch: 0,
+            rank: 0,
+            message: Message::Join(Join::new(1, 0, size)),
+        };
+        let mut bytes = vec![0; packet.len()];
+        packet.write(None, &mut bytes).expect("it fits");
+        world.pass(Span::from_millis(1));
+        let _ = world.give(0, member_address(from), &bytes, false);
+        let jobs = world.switches[0].engine.rows(world.now);
+        jobs.iter().any(|row| row.job == job)
+    };
+    assert_eq!([1, 2, 3].map(|job| join(&mut world, 1, job, 2)), [true, true, false]);
+    assert!(join(&mut world, 2, 4, 2), "another source has its own share");
+    // Those of one member run at once.
+    assert_eq!([5, 6, 7, 8].map(|job| join(&mut world, 1, job, 1)), [false; 4]);
+    assert_eq!([5, 6, 7, 8, 9].map(|job| join(&mut world, 3, job, 1)), [true; 5]);
+    assert!(!join(&mut world, 4, 10, 1), "all places are taken");
+    let mut sent = Sent::default();
+    for job in [6, 5] {
+        world.pass(Span::from_millis(1));
+        let now = world.now;
+        assert!(world.switches[0].engine.delete(job, now, &mut sent));
+    }
+    assert!(join(&mut world, 4, 10, 1));
+    let jobs = world.switches[0].engine.rows(world.now);
+    let has = |job| jobs.iter().any(|row| row.job == job);
+    assert!(has(5) && !has(6), "the oldest goes");
 }

@@ -80,6 +80,7 @@ impl Engine {
         let (phase, generation) = (job.phase, job.terms.generation);
         // One that was asked before this switch started anew may answer before all are here again.
         let is_forming = phase == Phase::Forming && job.is_complete();
+        let is_over = job.is_over();
         let parent = &mut job.parents[number];
         let is_epoch = parent.terms.is_some() && packet.epoch == parent.epoch();
         match packet.message {
@@ -104,7 +105,7 @@ impl Engine {
                 parent.heard = now;
                 Ok(())
             }
-            Message::Left | Message::Error(_) if matches!(phase, Phase::Over(..)) => {
+            Message::Left | Message::Error(_) if is_epoch && is_over => {
                 parent.left = true;
                 Ok(())
             }

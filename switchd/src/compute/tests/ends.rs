@@ -204,8 +204,7 @@ fn jobs_that_are_over_or_form_keep_nobody_out() {
     };
     assert_eq!([1, 2, 3].map(|job| join(&mut world, 1, job, 2)), [true, true, false]);
     assert!(join(&mut world, 2, 4, 2), "another source has its own share");
-    // Those of one member run at once.
-    assert_eq!([5, 6, 7, 8].map(|job| join(&mut world, 1, job, 1)), [false; 4]);
+    // Those of one member run at once, and do not count.
     assert_eq!([5, 6, 7, 8, 9].map(|job| join(&mut world, 3, job, 1)), [true; 5]);
     assert!(!join(&mut world, 4, 10, 1), "all places are taken");
     let mut sent = Sent::default();
@@ -218,4 +217,36 @@ fn jobs_that_are_over_or_form_keep_nobody_out() {
     let jobs = world.switches[0].engine.rows(world.now);
     let has = |job| jobs.iter().any(|row| row.job == job);
     assert!(has(5) && !has(6), "the oldest goes");
+}
+
+/// SW-42: a job that is over is known to a parent when it says so in its epoch, not in another one:
+/// it is told until then.
+#[test]
+fn parents_know_the_end_of_their_own_epoch() {
+    let mut world = world(&[1, 1], 1, 3_000);
+    world.pass(Span::from_millis(12));
+    let spine = switch_address(2);
+    let mut lost = Sent::default();
+    let now = world.now;
+    assert!(world.switches[0].engine.delete(JOB, now, &mut lost));
+    let verdict = Verdict {
+        reason: Reason::StaleEpoch,
+        level: 0,
+        world: None,
+        generation: 1,
+    };
+    for message in [Message::Left, Message::Error(verdict)] {
+        let taken = say(&mut world, spine, (0, 2), message);
+        assert_eq!(taken, Err(DropReason::ComputeEpoch));
+    }
+    for is_known in [false, true] {
+        if is_known {
+            assert_eq!(say(&mut world, spine, (0, 1), Message::Left), Ok(()));
+        }
+        let mut sent = Sent::default();
+        world.now += Span::from_millis(60);
+        let now = world.now;
+        world.switches[0].engine.tick(now, &mut sent);
+        assert_eq!(sent.0.is_empty(), is_known, "{sent:?}");
+    }
 }

@@ -339,7 +339,7 @@ impl Engine {
             self.stats.completed.add(1);
             self.deliver(at, place, None, out);
         } else {
-            job.slots.entry_mut(place).state = State::Pending;
+            job.slots.wait(place);
             self.send_up(at, place, now, out);
         }
     }

@@ -12,13 +12,16 @@ use crate::drop::DropReason;
 use crate::stats::{ComputeStats, JobRow};
 use common::time::{Span, Time};
 use common::wire::compute::{
-    Element, Flags, Join, Key, Message, Operation, Packet, Reason, Verdict, Work,
+    Element, Flags, Join, Key, Message, Operation, Packet, RANKS, Reason, Verdict, Work,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// How often pending slots are looked at: one scan instead of a timer for each packet.
+/// How often pending slots are looked at, at most: one scan instead of a timer for each packet.
 const SCAN: Span = Span::from_millis(1);
+
+/// What is sent up again in a turn at most, of all jobs: half of the frames that are kept for it.
+const AGAIN: usize = RANKS;
 
 /// Answers in a second to those who are in no job: a start anew of a large job, and no more than a
 /// trickle for whoever has a list of numbers.
@@ -54,6 +57,9 @@ pub struct Engine {
     /// Answers that may be given until the second is over, and when that is.
     answers: (u32, Time),
     due: Time,
+    /// What may still be sent up again in this turn, and the job that is looked at first in it.
+    again: usize,
+    first: usize,
 }
 
 impl Engine {
@@ -68,6 +74,8 @@ impl Engine {
             epoch: first_epoch.max(1),
             answers: (ANSWERS, Time::ZERO),
             due: Time::NEVER,
+            again: 0,
+            first: 0,
         }
     }
 
@@ -181,7 +189,11 @@ impl Engine {
         if now < self.due {
             return;
         }
-        for at in 0..self.jobs.len() {
+        self.again = AGAIN;
+        self.first = self.first.wrapping_add(1);
+        for number in 0..self.jobs.len() {
+            // Each has what is left of the turn in turn.
+            let at = self.first.wrapping_add(number) % self.jobs.len();
             match self.jobs[at].phase {
                 Phase::Forming => self.tend_forming(at, now, out),
                 Phase::Running => self.tend_running(at, now, out),
@@ -191,16 +203,12 @@ impl Engine {
         let remembered = self.settings.remembered;
         let is_old = |job: &Job| job.is_over() && now.since(job.since) >= remembered;
         self.jobs.retain(|job| !is_old(job));
-        self.due = if self.jobs.is_empty() {
-            Time::NEVER
-        } else if self
-            .jobs
-            .iter()
-            .any(|job| job.slots.open > 0 && !job.parents.is_empty())
-        {
-            now + SCAN
-        } else {
-            now + self.pace()
+        let waiting = self.jobs.iter().filter(|job| job.slots.pending > 0);
+        let late = waiting.map(|job| job.slots.late).min();
+        self.due = match late {
+            _ if self.jobs.is_empty() => Time::NEVER,
+            None => now + self.pace(),
+            Some(late) => late.max(now + SCAN).min(now + self.pace()),
         };
         self.show();
     }
@@ -279,7 +287,11 @@ impl Engine {
 
     /// Forgets the job that has been over for longest: it is remembered only while there is room.
     fn forget_one(&mut self) {
-        let over = self.jobs.iter().enumerate().filter(|(_, job)| job.is_over());
+        let over = self
+            .jobs
+            .iter()
+            .enumerate()
+            .filter(|(_, job)| job.is_over());
         if let Some((at, _)) = over.min_by_key(|(_, job)| job.since) {
             self.jobs.swap_remove(at);
         }

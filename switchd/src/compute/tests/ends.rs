@@ -97,8 +97,7 @@ fn members_that_were_started_anew_get_no_old_results() {
     world.members[0].restart();
     assert!(world.finish(Span::from_secs(3)));
     let end = world.members[0].end;
-    let is_refused =
-        matches!(end, Some(End::Refused(it)) if it.reason == Reason::StaleGeneration);
+    let is_refused = matches!(end, Some(End::Refused(it)) if it.reason == Reason::StaleGeneration);
     assert!(is_refused, "{end:?}");
     let end = world.members[1].end;
     let is_told = matches!(end, Some(End::Failed(it)) if it.reason == Reason::MemberLost);
@@ -110,7 +109,10 @@ fn members_that_were_started_anew_get_no_old_results() {
         assert_eq!(say(&mut world, member_address(0), (0, 0), join), Ok(()));
     }
     assert_eq!(refused(&world, Reason::StaleGeneration), 0);
-    assert_eq!(say(&mut world, member_address(0), (0, 1), Message::KeepAlive), Ok(()));
+    assert_eq!(
+        say(&mut world, member_address(0), (0, 1), Message::KeepAlive),
+        Ok(())
+    );
     assert_eq!(say(&mut world, member_address(0), (0, 0), join), Ok(()));
     assert_eq!(refused(&world, Reason::StaleGeneration), 1);
 }
@@ -131,13 +133,21 @@ fn members_that_leave_while_a_job_forms_are_heard() {
     let of_another = say(&mut world, member_address(0), (0, 0), old);
     assert_eq!(of_another, Err(DropReason::ComputeEpoch));
     world.members[0].is_dead = true;
-    let left = say(&mut world, member_address(0), (0, 0), leave(Reason::MemberLeft));
+    let left = say(
+        &mut world,
+        member_address(0),
+        (0, 0),
+        leave(Reason::MemberLeft),
+    );
     assert_eq!(left, Ok(()));
     assert!(world.finish(Span::from_millis(100)), "at once");
     let Some(End::Refused(verdict)) = world.members[1].end else {
         panic!("{:?}", world.members[1].end);
     };
-    assert_eq!((verdict.reason, verdict.world), (Reason::MemberLeft, Some(0)));
+    assert_eq!(
+        (verdict.reason, verdict.world),
+        (Reason::MemberLeft, Some(0))
+    );
 }
 
 /// SW-42: a JOIN with a newer generation that cannot be admitted is refused, and the job that runs
@@ -202,10 +212,19 @@ fn jobs_that_are_over_or_form_keep_nobody_out() {
         let jobs = world.switches[0].engine.rows(world.now);
         jobs.iter().any(|row| row.job == job)
     };
-    assert_eq!([1, 2, 3].map(|job| join(&mut world, 1, job, 2)), [true, true, false]);
-    assert!(join(&mut world, 2, 4, 2), "another source has its own share");
+    assert_eq!(
+        [1, 2, 3].map(|job| join(&mut world, 1, job, 2)),
+        [true, true, false]
+    );
+    assert!(
+        join(&mut world, 2, 4, 2),
+        "another source has its own share"
+    );
     // Those of one member run at once, and do not count.
-    assert_eq!([5, 6, 7, 8, 9].map(|job| join(&mut world, 3, job, 1)), [true; 5]);
+    assert_eq!(
+        [5, 6, 7, 8, 9].map(|job| join(&mut world, 3, job, 1)),
+        [true; 5]
+    );
     assert!(!join(&mut world, 4, 10, 1), "all places are taken");
     let mut sent = Sent::default();
     for job in [6, 5] {
@@ -249,4 +268,45 @@ fn parents_know_the_end_of_their_own_epoch() {
         world.switches[0].engine.tick(now, &mut sent);
         assert_eq!(sent.0.is_empty(), is_known, "{sent:?}");
     }
+}
+
+/// SW-42: what waits for a silent parent is sent again a bounded part at a time, all of it in the
+/// end; and slots are searched only when something may be late.
+#[test]
+fn what_is_late_goes_up_a_part_at_a_time() {
+    let plan = Plan {
+        leaves: vec![1, 1],
+        trees: 1,
+        slots: 256,
+        deterministic: false,
+        works: vec![Work::Allreduce(Operation::Sum, Element::U32); 300],
+        bytes: 16,
+    };
+    let mut world = World::new(1);
+    plan.build(&mut world, JOB, &mut Random(1));
+    world.step();
+    // It has asked to join, and says nothing more: the spine has no result.
+    world.members[1].is_dead = true;
+    world.pass(Span::from_millis(20));
+    let first = world.switches[0].stats.sent_up.get();
+    assert_eq!(first, 256, "all that may be under way");
+    let engine = &mut world.switches[0].engine;
+    let mut again = std::collections::BTreeSet::new();
+    let (mut idle, mut now, end) = (0, world.now, world.now + Span::from_millis(500));
+    while now < end {
+        now = engine.deadline();
+        let mut sent = Sent::default();
+        engine.tick(now, &mut sent);
+        assert!(sent.0.len() <= 66, "{} at once", sent.0.len());
+        let mut is_idle = true;
+        for (_, bytes) in &sent.0 {
+            if let Message::Contribution(chunk) = Packet::read(bytes).expect("whole").message {
+                again.insert(chunk.sequence);
+                is_idle = false;
+            }
+        }
+        idle += u32::from(is_idle);
+    }
+    assert_eq!(again.len() as u64, first);
+    assert!(idle <= 11, "{idle} turns, and nothing was late");
 }

@@ -88,7 +88,7 @@ fn nobody_waits_for_members_that_left() {
 }
 
 /// SW-42: a member that is started anew, with the address, port and generation that it had, gets
-/// nothing of what its predecessor asked for; one that has not heard of its admission is told again.
+/// nothing of what its predecessor asked for; one that never heard of its admission is told again.
 #[test]
 fn members_that_were_started_anew_get_no_old_results() {
     let mut world = world(&[2], 0, 3_000);

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// Queues: jobs whose numbers agree in the low bits share one.
+/// Queues, a power of two: jobs whose numbers have the same hash share one.
 const QUEUES: usize = 16;
 
 /// Packets that wait for one queue: four of each of 64 members, which may come at once.
@@ -43,6 +43,12 @@ pub fn job_of(message: &[u8]) -> u32 {
     number.map_or(0, |it| u32::from_be_bytes(*it))
 }
 
+/// The queue of a job: the upper bits of a product with the golden ratio. The low bits of the
+/// number are the same for many of a worker's jobs, which has them by these.
+fn queue_of(job: u32) -> usize {
+    (job.wrapping_mul(0x9e37_79b1) >> (u32::BITS - QUEUES.ilog2())) as usize
+}
+
 impl<T> Backlog<T> {
     /// Packets that may wait in all.
     pub const MOST: usize = QUEUES * DEPTH;
@@ -52,7 +58,7 @@ impl<T> Backlog<T> {
     /// # Errors
     /// The packet.
     pub fn push(&mut self, job: u32, packet: T) -> Result<(), T> {
-        let queue = &mut self.queues[job as usize % QUEUES];
+        let queue = &mut self.queues[queue_of(job)];
         if queue.len() >= DEPTH {
             return Err(packet);
         }
@@ -103,10 +109,22 @@ mod tests {
         assert_eq!(backlog.push(2, (2, 0)), Ok(()));
         assert_eq!(backlog.push(2, (2, 1)), Ok(()));
         let first: Vec<_> = (0..5).map_while(|_| backlog.pop()).collect();
-        assert_eq!(first, [(1, 0), (2, 0), (1, 1), (2, 1), (1, 2)]);
+        assert_eq!(first, [(2, 0), (1, 0), (2, 1), (1, 1), (1, 2)]);
         assert_eq!(backlog.len(), DEPTH - 3);
         while backlog.pop().is_some() {}
         assert!(backlog.is_empty());
+    }
+
+    /// SW-42: the jobs of each worker use most queues, however many workers there are.
+    #[test]
+    fn jobs_of_a_worker_use_most_queues() {
+        for workers in 1..=64_u32 {
+            for own in 0..workers {
+                let jobs = (0..256).map(|number| own + number * workers);
+                let queues: std::collections::BTreeSet<_> = jobs.map(queue_of).collect();
+                assert!(queues.len() >= QUEUES * 3 / 4, "worker {own} of {workers}");
+            }
+        }
     }
 
     /// SW-42: the job is read where the header has it, and a message without one is no panic.

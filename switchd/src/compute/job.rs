@@ -14,7 +14,7 @@ use super::slots::Slots;
 use crate::stats::JobRow;
 use common::time::Time;
 use common::wire::compute::{Join, Key, Levels, Reason, Verdict};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// A member.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Member {
     pub(super) world: u16,
     /// When it was heard of last.
     pub(super) heard: Time,
+    /// It has sent something in the epoch: it knows the terms.
+    pub(super) spoke: bool,
     /// It is done.
     pub(super) left: bool,
 }
@@ -35,6 +37,7 @@ impl Member {
             peer,
             world: join.world,
             heard: now,
+            spoke: false,
             left: false,
         }
     }
@@ -53,6 +56,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: u32,
+    /// Whose JOIN it began with.
+    pub(super) founder: IpAddr,
     pub(super) epoch: u32,
     pub(super) key: Option<Key>,
     /// What its members agree about, and the smallest of what they want.
@@ -83,6 +88,11 @@ impl Job {
     /// Those of them who are not done.
     pub(super) fn remaining(&self) -> impl Iterator<Item = (u16, &Member)> {
         self.present().filter(|(_, member)| !member.left)
+    }
+
+    /// Whether it is only remembered.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over(..))
     }
 
     /// Whether all members are here.

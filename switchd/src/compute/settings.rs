@@ -68,6 +68,11 @@ const OPERATIONS: u8 = {
 };
 
 impl Settings {
+    /// Whether anything of a source is looked at: it may join, or is a parent.
+    pub fn hears(&self, source: IpAddr) -> bool {
+        self.allows(source) || self.parents.iter().any(|it| it.ip() == source)
+    }
+
     /// Whether a source may join: any, if none is named.
     pub(super) fn allows(&self, source: IpAddr) -> bool {
         self.members.is_empty() || self.members.iter().any(|it| it.contains(&source))
@@ -76,5 +81,24 @@ impl Settings {
     /// Whether there are such operations, types and lengths here.
     pub(super) fn is_capable(&self, join: &Join) -> bool {
         join.operations & !OPERATIONS == 0 && join.payload <= self.payload
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SW-42: members and parents are heard, and nobody else if members are named.
+    #[test]
+    fn members_and_parents_are_heard() {
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let settings = Settings {
+            members: vec!["10.1.0.0/16".parse().expect("a prefix")],
+            parents: vec![SocketAddr::new(address("10.9.0.1"), PORT)],
+            ..Settings::default()
+        };
+        let heard = ["10.1.2.3", "10.9.0.1", "10.9.0.2"].map(|it| settings.hears(address(it)));
+        assert_eq!(heard, [true, true, false]);
+        assert!(Settings::default().hears(address("10.9.0.2")));
     }
 }

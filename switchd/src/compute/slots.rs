@@ -103,6 +103,12 @@ pub(super) struct Slots {
     kept: Vec<u8>,
     /// Versions that are filling or pending.
     pub(super) open: usize,
+    /// Those that are pending.
+    pub(super) pending: usize,
+    /// None of them is late before.
+    pub(super) late: Time,
+    /// The place at which the next search for late ones begins.
+    pub(super) search: usize,
 }
 
 impl Slots {
@@ -141,6 +147,9 @@ impl Slots {
             vectors: vec![0; places * payload],
             kept: vec![0; if is_kept { places * payload * size } else { 0 }],
             open: 0,
+            pending: 0,
+            late: Time::NEVER,
+            search: 0,
         }
     }
 
@@ -160,6 +169,12 @@ impl Slots {
     pub(super) fn vector(&self, place: usize) -> &[u8] {
         let begin = place * self.payload;
         &self.vectors[begin..begin + usize::from(self.entries[place].len)]
+    }
+
+    /// Whether a chunk that others have begun waits for a member.
+    pub(super) fn waits_for(&self, rank: u16) -> bool {
+        let mut filling = self.entries.iter().filter(|it| it.state == State::Filling);
+        filling.any(|it| it.contributed & 1 << rank == 0)
     }
 
     /// All members.
@@ -326,9 +341,16 @@ impl Slots {
         debug_assert_eq!(done, Ok(()), "they are equally long");
     }
 
+    /// All have contributed: the parent is asked.
+    pub(super) fn wait(&mut self, place: usize) {
+        self.entries[place].state = State::Pending;
+        self.pending += 1;
+    }
+
     /// The result is here: nothing more comes to this place.
     pub(super) fn complete(&mut self, place: usize) {
-        self.entries[place].state = State::Complete;
+        let before = std::mem::replace(&mut self.entries[place].state, State::Complete);
+        self.pending -= usize::from(before == State::Pending);
         self.open -= 1;
     }
 

@@ -4,6 +4,7 @@ use crate::compute::Settings;
 use common::config::{Refusal, Refusals, within};
 use common::time::Span;
 use common::wire::compute::{PAYLOAD_MAX, PORT, SLOTS_MAX};
+use common::wire::udp::ROCE_PORT;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -85,7 +86,11 @@ impl Compute {
         check("forming_seconds", self.forming_seconds, 1, 600);
         check("remembered_seconds", self.remembered_seconds, 1, 600);
         check("dscp", self.dscp.into(), 0, 63);
+        refusals.keep(self.check_port());
         refusals.keep(self.check_address());
+        for refusal in self.wrong_parents() {
+            refusals.keep::<()>(Err(refusal));
+        }
         refusals.or(())
     }
 
@@ -109,6 +114,36 @@ impl Compute {
             Some(other) => refused(format!("{address} is of another version than {other}")),
             None => Ok(Some(address)),
         }
+    }
+
+    /// # Errors
+    /// The port is that of RoCEv2, whose packets would be taken for messages.
+    fn check_port(&self) -> Result<(), Refusal> {
+        match self.port {
+            ROCE_PORT => Err(Refusal::new("compute.port", "4791 is the port of RoCEv2")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Parents that can be none, each with its fault.
+    fn wrong_parents(&self) -> impl Iterator<Item = Refusal> {
+        let address = self.address.parse::<IpAddr>().ok();
+        let all = self.parents.iter().enumerate();
+        all.filter_map(move |(at, parent)| {
+            let fault = if parent.is_unspecified() {
+                "is unspecified"
+            } else if parent.is_multicast() {
+                "is a multicast address"
+            } else if Some(*parent) == address {
+                "is the address of this switch (compute.address)"
+            } else if self.parents[..at].contains(parent) {
+                "is there twice"
+            } else {
+                return None;
+            };
+            let key = format!("compute.parents[{at}]");
+            Some(Refusal::new(key, format!("{parent} {fault}")))
+        })
     }
 
     /// The UDP port that the switch is asked at, if it is.
@@ -142,7 +177,7 @@ impl Compute {
 pub fn secret(text: &str) -> Option<[u8; 32]> {
     let digits = text.trim();
     let mut secret = [0; 32];
-    if digits.len() != 64 || !digits.is_ascii() {
+    if digits.len() != 64 || !digits.bytes().all(|it| it.is_ascii_hexdigit()) {
         return None;
     }
     for (byte, pair) in secret.iter_mut().zip(digits.as_bytes().chunks(2)) {
@@ -167,6 +202,8 @@ mod tests {
             "",
             "0a",
             &"0g".repeat(32),
+            // A number to the standard library.
+            &"+a".repeat(32),
             &"0a".repeat(33),
             &"é".repeat(32),
         ] {
@@ -197,6 +234,46 @@ mod tests {
         assert_eq!(
             settings.parents,
             ["10.0.0.1:4795".parse().expect("an address")]
+        );
+    }
+
+    /// SW-40: what can be no parent is refused, and the port of another protocol.
+    #[test]
+    fn what_can_be_no_parent_is_refused() {
+        for (parents, complaint) in [
+            (
+                ["10.0.0.1", "0.0.0.0"],
+                "parents[1]: 0.0.0.0 is unspecified",
+            ),
+            (
+                ["224.0.0.5", "10.0.0.1"],
+                "parents[0]: 224.0.0.5 is a multicast",
+            ),
+            (
+                ["10.0.0.1", "10.0.0.1"],
+                "parents[1]: 10.0.0.1 is there twice",
+            ),
+            (
+                ["10.0.0.1", "10.0.0.9"],
+                "parents[1]: 10.0.0.9 is the address",
+            ),
+        ] {
+            let compute = Compute {
+                address: "10.0.0.9".to_owned(),
+                parents: parents.map(|it| it.parse().expect("an address")).to_vec(),
+                ..Compute::default()
+            };
+            let refused = compute.validate().expect_err(complaint).to_string();
+            assert!(refused.contains(complaint), "{refused}");
+        }
+        let roce = Compute {
+            port: 4791,
+            ..Compute::default()
+        };
+        let refused = roce.validate().expect_err("the port").to_string();
+        assert!(
+            refused.contains("compute.port: 4791 is the port of RoCEv2"),
+            "{refused}"
         );
     }
 }

@@ -31,7 +31,8 @@ impl<Q: QueueIo> Worker<Q> {
         let port = self.compute.as_ref().map(|it| it.engine.settings().port);
         let transport = usize::from(parsed.transport);
         let head = frame.bytes().get(transport..);
-        let is_message = parsed.protocol == protocol::UDP
+        let is_message = port.is_some()
+            && parsed.protocol == protocol::UDP
             && !parsed.is_fragment
             && transport != 0
             && head.and_then(|it| it.get(2..4))
@@ -50,6 +51,10 @@ impl<Q: QueueIo> Worker<Q> {
             is_ce: parsed.ecn == CE,
             frame,
         };
+        if let Err(reason) = self.check_source(&message) {
+            let (frame, ingress) = message.into_frame();
+            return self.drop_packet(frame, ingress, reason);
+        }
         let owner = job as usize % self.rings.workers();
         if owner == self.id {
             return self.await_turn(message);
@@ -57,6 +62,17 @@ impl<Q: QueueIo> Worker<Q> {
         let crossing = Crossing::Compute(message);
         if let Err(crossing) = self.rings.send(owner, crossing, false) {
             self.lose_crossing(crossing);
+        }
+    }
+
+    /// Whether a message may take a place among those that wait.
+    fn check_source(&self, message: &Message) -> Result<(), DropReason> {
+        let datagram = message.datagram().ok_or(DropReason::ComputeMalformed)?;
+        let source = datagram.peer.remote.ip();
+        let settings = self.compute.as_ref().map(|it| it.engine.settings());
+        match settings.is_none_or(|it| it.hears(source)) {
+            true => Ok(()),
+            false => Err(DropReason::ComputeStranger),
         }
     }
 

@@ -32,7 +32,7 @@ impl Engine {
     ) -> Result<(), DropReason> {
         let job = &self.jobs[at];
         let (generation, phase) = (job.terms.generation, job.phase);
-        let is_over = matches!(phase, Phase::Over(..));
+        let is_over = job.is_over();
         if join.generation > generation {
             let from = datagram.peer.remote.ip();
             let is_member = job.present().any(|(_, it)| it.peer.remote.ip() == from);
@@ -96,12 +96,14 @@ impl Engine {
             _ if !self.settings.allows(datagram.peer.remote.ip()) => Reason::NotAllowed,
             _ if !agree(&job.terms, join) => Reason::WrongTerms,
             Some(Some(holder)) if holder.peer.remote != datagram.peer.remote => Reason::RankTaken,
+            // It was started anew: the results of the one before it are not for it.
+            Some(Some(holder)) if holder.spoke => Reason::StaleGeneration,
             Some(_) => return None,
         };
         Some(job.verdict(reason, None))
     }
 
-    /// The members try anew: what there was is over.
+    /// The members try anew: what there was is over, if there is room for what they want now.
     fn join_anew(
         &mut self,
         at: usize,
@@ -110,26 +112,25 @@ impl Engine {
         now: Time,
         out: &mut impl Outbox,
     ) -> Result<(), DropReason> {
-        let verdict = self.jobs[at].verdict(Reason::Superseded, None);
-        self.end(at, verdict, now, out);
-        // Its place is free, and it is kept if the new one is refused.
-        let before = self.jobs.swap_remove(at);
-        match self.open(before.key.clone(), (datagram, packet), join, now) {
-            Ok(()) => {
-                self.forward_join(packet.job, now, out);
-                Ok(())
-            }
+        let key = self.jobs[at].key.clone();
+        let job = match self.admit(key, (datagram, packet), join, Some(at), now) {
+            Ok(job) => job,
             Err(reason) => {
-                self.jobs.push(before);
                 let verdict = Verdict {
                     reason,
                     level: 0,
                     world: None,
                     generation: join.generation,
                 };
-                self.refuse((datagram, packet), self.jobs.len() - 1, verdict, now, out)
+                return self.refuse((datagram, packet), at, verdict, now, out);
             }
-        }
+        };
+        let verdict = self.jobs[at].verdict(Reason::Superseded, None);
+        self.end(at, verdict, now, out);
+        self.free -= job.memory;
+        self.jobs[at] = job;
+        self.forward_join(packet.job, now, out);
+        Ok(())
     }
 
     /// Tells somebody that there is no place in the job.
@@ -181,17 +182,24 @@ impl Engine {
     ) -> Result<(), DropReason> {
         let from = datagram.peer.remote;
         let job = &mut self.jobs[at];
-        let (phase, epoch) = (job.phase, job.epoch);
+        let (phase, epoch, generation) = (job.phase, job.epoch, job.terms.generation);
         let Some(member) = job.member(packet.rank, from) else {
             return Err(DropReason::ComputeStranger);
         };
         member.peer.port = datagram.peer.port;
+        if let (Message::Leave(verdict), Phase::Forming) = (packet.message, phase)
+            && (packet.epoch, verdict.generation) == (0, generation)
+        {
+            // Nobody has told it the epoch yet.
+            self.leave(at, (datagram, packet.rank), verdict, now, out);
+            return Ok(());
+        }
         if packet.epoch != epoch {
             let verdict = self.jobs[at].verdict(Reason::StaleEpoch, None);
             self.tell(at, (datagram, packet), verdict, now, out);
             return Err(DropReason::ComputeEpoch);
         }
-        member.heard = now;
+        (member.heard, member.spoke) = (now, true);
         if let Phase::Over(verdict, _) = phase {
             self.tell(at, (datagram, packet), verdict, now, out);
             return Ok(());
@@ -249,8 +257,10 @@ impl Engine {
         let Some(Some(member)) = job.members.get_mut(usize::from(rank)) else {
             return;
         };
-        member.left = true;
+        let is_new = !std::mem::replace(&mut member.left, true);
         let world = member.world;
+        // Nobody may contribute to these any more, so nobody else would notice.
+        let is_missed = is_new && job.slots.waits_for(rank);
         let (generation, is_last) = (job.terms.generation, job.remaining().next().is_none());
         self.count_sent(was_sent);
         if verdict.reason != Reason::Finished {
@@ -260,6 +270,9 @@ impl Engine {
                 generation,
                 ..verdict
             };
+            self.end(at, verdict, now, out);
+        } else if is_missed {
+            let verdict = self.jobs[at].verdict(Reason::MemberLeft, Some(world));
             self.end(at, verdict, now, out);
         } else if is_last {
             let verdict = self.jobs[at].verdict(Reason::Finished, None);
@@ -326,7 +339,7 @@ impl Engine {
             self.stats.completed.add(1);
             self.deliver(at, place, None, out);
         } else {
-            job.slots.entry_mut(place).state = State::Pending;
+            job.slots.wait(place);
             self.send_up(at, place, now, out);
         }
     }

@@ -12,13 +12,16 @@ use crate::drop::DropReason;
 use crate::stats::{ComputeStats, JobRow};
 use common::time::{Span, Time};
 use common::wire::compute::{
-    Element, Flags, Join, Key, Message, Operation, Packet, Reason, Verdict, Work,
+    Element, Flags, Join, Key, Message, Operation, Packet, RANKS, Reason, Verdict, Work,
 };
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// How often pending slots are looked at: one scan instead of a timer for each packet.
+/// How often pending slots are looked at, at most: one scan instead of a timer for each packet.
 const SCAN: Span = Span::from_millis(1);
+
+/// What is sent up again in a turn at most, of all jobs: half of the frames that are kept for it.
+const AGAIN: usize = RANKS;
 
 /// Answers in a second to those who are in no job: a start anew of a large job, and no more than a
 /// trickle for whoever has a list of numbers.
@@ -54,6 +57,9 @@ pub struct Engine {
     /// Answers that may be given until the second is over, and when that is.
     answers: (u32, Time),
     due: Time,
+    /// What may still be sent up again in this turn, and the job that is looked at first in it.
+    again: usize,
+    first: usize,
 }
 
 impl Engine {
@@ -68,6 +74,8 @@ impl Engine {
             epoch: first_epoch.max(1),
             answers: (ANSWERS, Time::ZERO),
             due: Time::NEVER,
+            again: 0,
+            first: 0,
         }
     }
 
@@ -181,7 +189,11 @@ impl Engine {
         if now < self.due {
             return;
         }
-        for at in 0..self.jobs.len() {
+        self.again = AGAIN;
+        self.first = self.first.wrapping_add(1);
+        for number in 0..self.jobs.len() {
+            // Each has what is left of the turn in turn.
+            let at = self.first.wrapping_add(number) % self.jobs.len();
             match self.jobs[at].phase {
                 Phase::Forming => self.tend_forming(at, now, out),
                 Phase::Running => self.tend_running(at, now, out),
@@ -189,19 +201,14 @@ impl Engine {
             }
         }
         let remembered = self.settings.remembered;
-        let is_over =
-            |job: &Job| matches!(job.phase, Phase::Over(..)) && now.since(job.since) >= remembered;
-        self.jobs.retain(|job| !is_over(job));
-        self.due = if self.jobs.is_empty() {
-            Time::NEVER
-        } else if self
-            .jobs
-            .iter()
-            .any(|job| job.slots.open > 0 && !job.parents.is_empty())
-        {
-            now + SCAN
-        } else {
-            now + self.pace()
+        let is_old = |job: &Job| job.is_over() && now.since(job.since) >= remembered;
+        self.jobs.retain(|job| !is_old(job));
+        let waiting = self.jobs.iter().filter(|job| job.slots.pending > 0);
+        let late = waiting.map(|job| job.slots.late).min();
+        self.due = match late {
+            _ if self.jobs.is_empty() => Time::NEVER,
+            None => now + self.pace(),
+            Some(late) => late.max(now + SCAN).min(now + self.pace()),
         };
         self.show();
     }
@@ -218,7 +225,7 @@ impl Engine {
 
     /// Ends a job for an operator. Whether there was one that was not over.
     pub fn delete(&mut self, id: u32, now: Time, out: &mut impl Outbox) -> bool {
-        let is_it = |job: &Job| job.id == id && !matches!(job.phase, Phase::Over(..));
+        let is_it = |job: &Job| job.id == id && !job.is_over();
         let Some(at) = self.jobs.iter().position(is_it) else {
             return false;
         };
@@ -235,10 +242,7 @@ impl Engine {
 
     /// Brings the counters of what there is now up to date.
     fn show(&self) {
-        let live = self
-            .jobs
-            .iter()
-            .filter(|job| !matches!(job.phase, Phase::Over(..)));
+        let live = self.jobs.iter().filter(|job| !job.is_over());
         let (jobs, open) = live.fold((0, 0), |(jobs, open), job| {
             (jobs + 1, open + job.slots.open)
         });
@@ -262,19 +266,44 @@ impl Engine {
         join: &Join,
         now: Time,
     ) -> Result<(), Reason> {
-        let job = self.admit(key, (datagram, packet), join, now)?;
+        let job = self.admit(key, (datagram, packet), join, None, now)?;
+        if self.jobs.len() >= self.settings.jobs {
+            self.forget_one();
+        }
         self.free -= job.memory;
         self.jobs.push(job);
         self.expect(now + self.pace());
         Ok(())
     }
 
-    /// What a job would be that begins with this member.
+    /// Whether a source may begin a job: there is a place, or one of a job that is over, and not
+    /// too many form that it began. So nobody takes all places by jobs that nobody else joins.
+    fn has_place(&self, source: IpAddr) -> bool {
+        let forming = self.jobs.iter().filter(|job| job.phase == Phase::Forming);
+        let own = forming.filter(|job| job.founder == source).count();
+        let live = self.jobs.iter().filter(|job| !job.is_over()).count();
+        live < self.settings.jobs && own < (self.settings.jobs / 4).max(1)
+    }
+
+    /// Forgets the job that has been over for longest: it is remembered only while there is room.
+    fn forget_one(&mut self) {
+        let over = self
+            .jobs
+            .iter()
+            .enumerate()
+            .filter(|(_, job)| job.is_over());
+        if let Some((at, _)) = over.min_by_key(|(_, job)| job.since) {
+            self.jobs.swap_remove(at);
+        }
+    }
+
+    /// What a job would be that begins with this member, in place of another one or beside all.
     fn admit(
         &mut self,
         key: Option<Key>,
         (datagram, packet): (&Datagram<'_>, &Packet<'_>),
         join: &Join,
+        instead: Option<usize>,
         now: Time,
     ) -> Result<Job, Reason> {
         let settings = &self.settings;
@@ -296,10 +325,11 @@ impl Engine {
         if trees > 0 && address.is_none() {
             return Err(Reason::NoParents);
         }
-        if self.jobs.len() >= settings.jobs {
+        if instead.is_none() && !self.has_place(datagram.peer.remote.ip()) {
             return Err(Reason::TooManyJobs);
         }
-        let (slots, memory) = self.grant(join).ok_or(Reason::Full)?;
+        let free = self.free + instead.map_or(0, |at| self.jobs[at].memory);
+        let (slots, memory) = self.grant(join, free).ok_or(Reason::Full)?;
         let parent = |remote: &SocketAddr| {
             let local = address.map(|it| SocketAddr::new(it, settings.port));
             Parent::new(
@@ -319,6 +349,7 @@ impl Engine {
         self.epoch = self.epoch.wrapping_add(1).max(1);
         Ok(Job {
             id: packet.job,
+            founder: datagram.peer.remote.ip(),
             epoch,
             key,
             slots: Slots::new(0, 0, terms.size, false, allowed(&terms)),
@@ -332,14 +363,14 @@ impl Engine {
     }
 
     /// Slots for a job, and the bytes that they take: as many as it wants, or half of them, and so
-    /// on, as there is memory for.
-    fn grant(&self, join: &Join) -> Option<(u16, usize)> {
+    /// on, as so much memory is enough for.
+    fn grant(&self, join: &Join, free: usize) -> Option<(u16, usize)> {
         let trees = join.levels().first().map_or(1, |level| level.trees.max(1));
         let mut each = power_of_two(join.slots.min(self.settings.slots) / trees);
         while each > 0 {
             let slots = each.checked_mul(trees)?;
             let memory = memory_of(slots, join);
-            if memory <= self.free {
+            if memory <= free {
                 return Some((slots, memory));
             }
             each /= 2;

@@ -80,6 +80,7 @@ impl Engine {
         let (phase, generation) = (job.phase, job.terms.generation);
         // One that was asked before this switch started anew may answer before all are here again.
         let is_forming = phase == Phase::Forming && job.is_complete();
+        let is_over = job.is_over();
         let parent = &mut job.parents[number];
         let is_epoch = parent.terms.is_some() && packet.epoch == parent.epoch();
         match packet.message {
@@ -104,7 +105,7 @@ impl Engine {
                 parent.heard = now;
                 Ok(())
             }
-            Message::Left | Message::Error(_) if matches!(phase, Phase::Over(..)) => {
+            Message::Left | Message::Error(_) if is_epoch && is_over => {
                 parent.left = true;
                 Ok(())
             }
@@ -219,11 +220,41 @@ impl Engine {
             self.stats.sent_up_again.add(1);
         }
         let job = &mut self.jobs[at];
-        job.parents[tree].sent = now;
+        let parent = &mut job.parents[tree];
+        parent.sent = now;
         let entry = job.slots.entry_mut(place);
         entry.sent = now;
         entry.tries = entry.tries.saturating_add(1);
-        self.expect(now + super::SCAN);
+        let late = now + parent.patience(entry.tries, self.settings.lease);
+        job.slots.late = job.slots.late.min(late);
+        self.expect(late);
+    }
+
+    /// Sends up again what waits for too long, as much as a turn has frames for; the next search
+    /// goes on behind it.
+    fn send_late(&mut self, at: usize, now: Time, out: &mut impl Outbox) {
+        let lease = self.settings.lease;
+        let places = 2 * usize::from(self.jobs[at].slots.count);
+        let first = self.jobs[at].slots.search;
+        self.jobs[at].slots.late = Time::NEVER;
+        for place in (first..places).chain(0..first) {
+            let job = &mut self.jobs[at];
+            let entry = job.slots.entry(place);
+            if entry.state != State::Pending {
+                continue;
+            }
+            let tree = usize::try_from(entry.sequence % u64::from(job.trees())).unwrap_or(0);
+            let late = entry.sent + job.parents[tree].patience(entry.tries, lease);
+            if now < late {
+                job.slots.late = job.slots.late.min(late);
+            } else if self.again == 0 {
+                (job.slots.late, job.slots.search) = (now, place);
+                return;
+            } else {
+                self.again -= 1;
+                self.send_up(at, place, now, out);
+            }
+        }
     }
 
     /// Sends up again what waits for too long, tells parents that this switch lives, and notices
@@ -235,19 +266,8 @@ impl Engine {
             let verdict = job.verdict(Reason::ParentLost, None);
             return self.end(at, verdict, now, out);
         }
-        if job.slots.open > 0 && !job.parents.is_empty() {
-            for place in 0..2 * usize::from(job.slots.count) {
-                let job = &self.jobs[at];
-                let entry = job.slots.entry(place);
-                if entry.state != State::Pending {
-                    continue;
-                }
-                let tree = usize::try_from(entry.sequence % u64::from(job.trees())).unwrap_or(0);
-                let patience = job.parents[tree].patience(entry.tries, lease);
-                if now.since(entry.sent) >= patience {
-                    self.send_up(at, place, now, out);
-                }
-            }
+        if job.slots.pending > 0 && now >= job.slots.late {
+            self.send_late(at, now, out);
         }
         for number in 0..self.jobs[at].parents.len() {
             let job = &self.jobs[at];

@@ -122,6 +122,26 @@ impl Member {
         }
     }
 
+    /// It forgets everything, as when it is started anew.
+    pub(super) fn restart(&mut self) {
+        let route = (self.address, self.leaf);
+        let key = self.key.take();
+        *self = Self::new(
+            route,
+            (self.job, self.rank),
+            self.join,
+            std::mem::take(&mut self.pieces),
+        );
+        self.key = key;
+    }
+
+    /// It has no more than so many pieces.
+    pub(super) fn cut_short(&mut self, pieces: usize) {
+        self.pieces.truncate(pieces);
+        self.has.truncate(pieces);
+        self.sent.truncate(pieces);
+    }
+
     fn packet<'a>(&self, flags: Flags, message: Message<'a>) -> Packet<'a> {
         Packet {
             flags,

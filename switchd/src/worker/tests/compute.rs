@@ -8,18 +8,39 @@ use common::wire::compute::{
 
 /// A switch with jobs and the addresses 10.0.0.254 and fd00:0::254.
 fn computing(workers: usize) -> Switch {
+    let mut switch = without_jobs(workers);
+    set(&mut switch, &Settings::default());
+    switch
+}
+
+/// The same without `[compute]`.
+fn without_jobs(workers: usize) -> Switch {
     let mut switch = Switch::new(2, workers);
     switch.tables(|tables| tables.groups.push(Group::Local));
     for own in ["10.0.0.254/32", "fd00:0::254/128"] {
         let own = own.parse().expect("a prefix");
         switch.fib.insert(own, GroupId(2)).expect("room");
     }
+    switch
+}
+
+/// Gives each worker an engine.
+fn set(switch: &mut Switch, settings: &Settings) {
     for (stats, commands) in switch.stats.iter().zip(&switch.commands) {
-        let engine = Engine::new(Settings::default(), 1, stats.compute.clone());
+        let engine = Engine::new(settings.clone(), 1, stats.compute.clone());
         let command = WorkerCommand::Compute(Box::new(engine));
         commands.send(command).expect("room");
     }
-    switch
+}
+
+/// A packet that ends so many bytes behind its IP header.
+fn cut_behind_the_header(mut frame: Vec<u8>, rest: u8) -> Vec<u8> {
+    frame.truncate(34 + usize::from(rest));
+    frame[17] = 20 + rest;
+    frame[24..26].fill(0);
+    let sum = checksum::of(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
 }
 
 /// A frame with a message of the host behind a port, over either version.
@@ -128,16 +149,7 @@ fn floods_are_lost_by_reason() {
     let mut other = Udp::to("10.0.0.254").frame();
     other[36..38].copy_from_slice(&(PORT + 1).to_be_bytes());
     switch.offer(0, &other);
-    let mut cut = flood;
-    cut.truncate(40);
-    cut[17] = 26;
-    let sum = checksum::of(&{
-        let mut header = cut[14..34].to_vec();
-        header[10..12].fill(0);
-        header
-    });
-    cut[24..26].copy_from_slice(&sum.to_be_bytes());
-    switch.offer(0, &cut);
+    switch.offer(0, &cut_behind_the_header(flood, 6));
     switch.run();
     assert_eq!(switch.dropped(DropReason::Local), 1);
     assert_eq!(switch.dropped(DropReason::ComputeMalformed), 1);
@@ -173,4 +185,35 @@ fn a_job_that_waits_too_long_loses_by_reason() {
     }
     assert_eq!(switch.workers[0].held(), 0);
     assert_eq!(switch.dropped(DropReason::ComputeUnknownJob), most as u64);
+}
+
+/// SW-42, SW-51: without in-network compute no packet is a message, also one without a port.
+#[test]
+fn without_jobs_nothing_is_a_message() {
+    for rest in [0, 6] {
+        let mut switch = without_jobs(1);
+        let message = frame(0, false, &packet(3, 0, Message::KeepAlive));
+        switch.offer(0, &cut_behind_the_header(message, rest));
+        switch.run();
+        assert_eq!(switch.dropped(DropReason::Local), 1, "{rest} bytes");
+    }
+}
+
+/// SW-42, SW-51: what comes from a source that may not join takes no place among what waits, at
+/// whichever worker it arrives.
+#[test]
+fn sources_that_may_not_join_take_no_place() {
+    for (workers, job) in [(1, 3), (2, 3), (2, 4)] {
+        let mut switch = without_jobs(workers);
+        let settings = Settings {
+            members: vec!["192.0.2.0/24".parse().expect("a prefix")],
+            ..Settings::default()
+        };
+        set(&mut switch, &settings);
+        switch.turn();
+        let message = frame(0, false, &packet(job, 0, Message::KeepAlive));
+        switch.offer(0, &message);
+        switch.run();
+        assert_eq!(switch.dropped(DropReason::ComputeStranger), 1);
+    }
 }

@@ -132,8 +132,9 @@ impl<M: RegionMemory> Engine<M> {
         let checked = member.check();
         self.completions.note_refusal(member.cq, checked)?;
         self.completions.commit(member.cq)?;
-        member.post(request, &self.regions);
-        self.schedule_member(id.0, self.effects.turn);
+        let now = self.effects.turn;
+        member.post(request, &self.regions, now);
+        self.schedule_member(id.0, now);
         Ok(())
     }
 

@@ -365,6 +365,14 @@ impl Member {
         true
     }
 
+    /// It has something to say that cannot leave: the lease runs as if it had left. The switch does
+    /// not hear the member either.
+    pub(crate) fn held_up(&mut self, now: Time) {
+        if self.phase == Phase::Running {
+            self.unanswered.get_or_insert(now);
+        }
+    }
+
     /// Does what the clock says.
     pub(crate) fn expire(&mut self, now: Time) {
         match self.phase {

@@ -303,23 +303,36 @@ impl<M: RegionMemory> Engine<M> {
             let before = out.len();
             let until = end.min(before + TURN);
             let turn = self.member_turn(number, pool, now, out, until);
-            if turn == Turn::Blocked {
-                // It keeps its turn.
-                if let Some(member) = self.members.members.get_mut(number) {
-                    member.listed = true;
-                    self.members.waiting.push_front(number);
+            match turn {
+                Turn::Over => {
+                    self.schedule_member(number, now);
+                    if out.len() > before {
+                        left = left.max(1);
+                    }
                 }
-                return;
+                Turn::NoWay => {
+                    self.hold_up(number, None, now);
+                    let slot = self.members.members.slot(number);
+                    self.members.timers.at_latest(slot, now + ASK_AGAIN);
+                }
+                // Others may have another port.
+                Turn::NoPort => self.hold_up(number, Some(Place::Last), now),
+                Turn::NoFrame => return self.hold_up(number, Some(Place::First), now),
             }
-            if turn == Turn::NoWay {
-                let slot = self.members.members.slot(number);
-                self.members.timers.at_latest(slot, now + ASK_AGAIN);
-                continue;
-            }
-            self.schedule_member(number, now);
-            if out.len() > before {
-                left = left.max(1);
-            }
+        }
+    }
+
+    /// A member has something to say that cannot leave. `place`: where it goes on to wait.
+    fn hold_up(&mut self, number: u32, place: Option<Place>, now: Time) {
+        let Some(member) = self.members.members.get_mut(number) else {
+            return;
+        };
+        member.held_up(now);
+        member.listed = place.is_some();
+        match place {
+            Some(Place::First) => self.members.waiting.push_front(number),
+            Some(Place::Last) => self.members.waiting.push_back(number),
+            None => {}
         }
     }
 
@@ -350,7 +363,7 @@ impl<M: RegionMemory> Engine<M> {
         let mut turn = Turn::Over;
         while out.len() < end && member.wants_to_send(now) {
             let Some(chosen) = ways.and(self.ports.free(now)).first() else {
-                turn = Turn::Blocked;
+                turn = Turn::NoPort;
                 break;
             };
             let route = {
@@ -367,7 +380,7 @@ impl<M: RegionMemory> Engine<M> {
             let most = room(&route, leaf);
             let Some(mut packet) = pool.take() else {
                 self.wait_for_frames(now);
-                turn = Turn::Blocked;
+                turn = Turn::NoFrame;
                 break;
             };
             pool.resize(&mut packet, COMPUTE_FRAME.min(pool.capacity()));
@@ -410,8 +423,17 @@ fn room(route: &Route, leaf: IpAddr) -> usize {
 enum Turn {
     /// It may have more, but it is the next one's turn, or it has nothing more.
     Over,
-    /// No port is free, or no frame.
-    Blocked,
+    /// No port that it may leave through is free.
+    NoPort,
+    /// There is no frame, for others neither.
+    NoFrame,
     /// No way to the switch is known.
     NoWay,
+}
+
+/// Where a member waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    First,
+    Last,
 }

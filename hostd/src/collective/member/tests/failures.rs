@@ -240,6 +240,26 @@ fn impossible_collectives_end_the_membership() {
     }
 }
 
+/// HT-50: a member whose messages have no room in a packet says nothing, and its clocks end it.
+#[test]
+fn messages_without_room_end_the_membership() {
+    for joined in [false, true] {
+        let mut world = World::new(1, 8, 1);
+        if joined {
+            world.join();
+        }
+        for _ in 0..2 {
+            world.now = world.members[0].deadline();
+            let (member, regions) = (&mut world.members[0], &world.regions[0]);
+            member.expire(world.now);
+            assert_eq!(member.transmit(&mut [], 0, regions, world.now), None);
+            assert_eq!(member.phase(), Phase::Leaving);
+            assert!(!member.wants_to_send(world.now) && member.deadline() > world.now);
+        }
+        assert!(world.run(PATIENCE, |it| it.members[0].is_over()));
+    }
+}
+
 /// A member of two in the middle of a collective of four chunks.
 fn amid() -> World {
     let mut world = World::new(2, 1_024, 1);

@@ -159,15 +159,18 @@ impl Group {
         }
     }
 
-    fn completed(&mut self, completion: &Completion) -> Result<(), GroupError> {
+    /// The connection that a completion is of, unless it was given up and another one took its
+    /// place.
+    fn link_of(&mut self, completion: &Completion) -> Option<(Tag, &mut Link)> {
         let tag = Tag::from_wr_id(completion.wr_id);
-        let Some(link) = self.link(tag.control, tag.peer) else {
+        let link = self.link(tag.control, tag.peer)?;
+        (link.queue_pair.id() == completion.queue_pair).then_some((tag, link))
+    }
+
+    fn completed(&mut self, completion: &Completion) -> Result<(), GroupError> {
+        let Some((tag, link)) = self.link_of(completion) else {
             return Ok(());
         };
-        // Of a connection that was given up, and another one took its place.
-        if link.queue_pair.id() != completion.queue_pair {
-            return Ok(());
-        }
         if tag.work != Work::Receive {
             link.sent(tag.work, tag.place);
         }
@@ -382,8 +385,7 @@ impl Group {
                 return;
             }
             while let Ok(Some(completion)) = self.queue.poll() {
-                let tag = Tag::from_wr_id(completion.wr_id);
-                let Some(link) = self.link(tag.control, tag.peer) else {
+                let Some((tag, link)) = self.link_of(&completion) else {
                     continue;
                 };
                 if tag.work != Work::Receive {

@@ -181,6 +181,11 @@ impl Member {
         self.phase == Phase::Over
     }
 
+    /// Since when it only leaves, and nobody asks for it.
+    pub(crate) fn leaving_since(&self) -> Option<Time> {
+        self.is_forgotten.then_some(self.since)
+    }
+
     /// Why it ended, if it did.
     pub(crate) const fn end(&self) -> Option<End> {
         self.end

@@ -66,11 +66,8 @@ impl<M: RegionMemory> Engine<M> {
             }
             self.remove_member(known);
         }
+        self.make_way(member.staging, most as usize, staging)?;
         let members = &mut self.members;
-        let room = staging.saturating_sub(members.staging);
-        if members.members.len() >= most as usize || member.staging > room {
-            return Err(EngineError::TooMany);
-        }
         let kept = member.staging;
         let inserted = members.members.insert(Box::new(member));
         let number = inserted.map_err(|_| EngineError::TooMany)?;
@@ -86,6 +83,33 @@ impl<M: RegionMemory> Engine<M> {
         self.statistics.collective.memberships += 1;
         self.schedule_member(number, now);
         Ok(MemberId(number))
+    }
+
+    /// Makes room for a member that keeps `kept` bytes. Members that only leave hold no quota any
+    /// more, so they make way, the one that has tried for longest first: the switch then finds out
+    /// by the lease.
+    fn make_way(&mut self, kept: u64, most: usize, staging: u64) -> Result<(), EngineError> {
+        let members = &self.members.members;
+        let leaving = |number: u32| {
+            let member = members.get(number)?;
+            Some((member.leaving_since()?, number, member.staging))
+        };
+        let mut leaving: Vec<_> = members.numbers().filter_map(leaving).collect();
+        let held = |(count, bytes): (usize, u64), it: &(Time, u32, u64)| (count + 1, bytes + it.2);
+        let (count, bytes) = leaving.iter().fold((0, 0), held);
+        let (others, theirs) = (members.len() - count, self.members.staging - bytes);
+        if others >= most || kept > staging.saturating_sub(theirs) {
+            return Err(EngineError::TooMany);
+        }
+        leaving.sort_unstable();
+        for (_, number, _) in leaving {
+            let room = staging.saturating_sub(self.members.staging);
+            if self.members.members.len() < most && kept <= room {
+                break;
+            }
+            self.remove_member(number);
+        }
+        Ok(())
     }
 
     /// Ends a membership: the switch is told. Collectives that were posted end without completion.

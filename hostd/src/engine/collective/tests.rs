@@ -174,6 +174,29 @@ fn memberships_are_bounded() {
     assert_eq!(none.create_member(&request), Err(EngineError::State));
 }
 
+/// HT-50, HT-3: who joins and leaves again and again takes no place of others: members that only
+/// leave make way, the oldest first, and those that take part never do.
+#[test]
+fn leaving_members_make_way() {
+    let (mut engine, _, request) = engine();
+    let other = MemberRequest { rank: 0, ..request };
+    let kept = engine.create_member(&other).expect("room");
+    for round in 0..20 {
+        engine.begin_turn(Time::from_nanos(1_000 * round));
+        let rank = 1 + u16::try_from(round % 3).expect("small");
+        let again = MemberRequest { rank, ..request };
+        let id = engine.create_member(&again).expect("the last one left");
+        assert_eq!(engine.members().count(), 2);
+        let third = MemberRequest {
+            rank: 1 + rank % 3,
+            ..request
+        };
+        assert_eq!(engine.create_member(&third), Err(EngineError::TooMany));
+        engine.destroy_member(id).expect("it is there");
+    }
+    assert!(engine.member_statistics(kept).is_some());
+}
+
 fn route(source: [u8; 4]) -> Route {
     Route {
         source: source.into(),

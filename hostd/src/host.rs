@@ -8,13 +8,12 @@ use crate::control::port::{Announce, Port};
 use crate::control::questions::{self, RouterHandle};
 use crate::control::report::{InForce, Sources};
 use crate::control::routes::{Router, RouterEnd};
-use crate::control::{admin, schedulers, telemetry::Telemetry};
+use crate::control::{admin, held, schedulers, telemetry::Telemetry};
 use crate::doorbell::Doorbells;
 use crate::edge::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
 use crate::edge::region::Released;
 use crate::limits;
-use crate::net::port::NetPort;
-use crate::net::sleep::Sleeper;
+use crate::net::{port::NetPort, sleep::Sleeper};
 use crate::verbs::{PortId, Speeds};
 use crate::worker::{Published, Worker};
 use common::config::Loaded;
@@ -35,8 +34,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::{thread::JoinHandle, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long connections may take to close when the daemon ends.
@@ -171,6 +169,8 @@ pub fn run(loaded: &Loaded<Config>) -> Result<(), HostError> {
         .enable_all()
         .build()
         .map_err(system("tokio"))?;
+    let held = config.collective.own_port().map(held::hold).transpose();
+    let _held = held.map_err(system("collective.port"))?;
     let opened = open_ports(config)?;
     let result = runtime.block_on(control(loaded, opened));
     // Tasks that are left hold sockets and handles; they end here.

@@ -72,7 +72,8 @@ impl Requests {
         let of = |entries: &VecDeque<Entry>| entries.iter().position(|it| it.wr_id == wr_id);
         let place = |entries: &VecDeque<Entry>, at: Option<usize>| at.map(|at| entries[at].place);
         let signaled = of(&self.signaled);
-        let silent = of(&self.silent).filter(|_| !success);
+        // A success is of a signaled one: the others are searched for errors alone.
+        let silent = if success { None } else { of(&self.silent) };
         let places = (place(&self.signaled, signaled), place(&self.silent, silent));
         let done = match places {
             (Some(first), Some(second)) if second < first => {

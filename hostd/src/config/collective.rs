@@ -90,6 +90,11 @@ impl Collective {
         refusals.or(())
     }
 
+    /// The UDP port that hostd sends from to the switch; none without a leaf.
+    pub fn own_port(&self) -> Option<u16> {
+        self.leaf.map(|_| self.port)
+    }
+
     /// What the engine goes by, but for the secret; nothing without a leaf.
     pub(super) fn engine(&self) -> Option<CollectiveConfig> {
         Some(CollectiveConfig {

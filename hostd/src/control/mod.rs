@@ -7,7 +7,7 @@
 //!   interfaces  names and devices of the ports;  link  their speeds, MTU and state
 //!   port        the port as applications see it;  gids  its table of GIDs
 //!   report      the state as operators see it, and its JSON;  signals  what the network said
-//!   collective  memberships of jobs that switches compute for
+//!   collective  memberships of jobs that switches compute for;  held  their port
 //!   schedulers  who spreads packets: this host, or switches
 //!   admin       the Unix socket of hostctl;  change  what it changes
 //!   telemetry   Prometheus metrics, health
@@ -17,6 +17,7 @@ pub mod admin;
 pub mod change;
 mod collective;
 pub mod gids;
+pub mod held;
 pub mod interfaces;
 pub mod link;
 mod peers;

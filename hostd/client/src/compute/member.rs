@@ -11,7 +11,7 @@ use crate::abi::types::{ErrorCode, ObjectKind};
 use crate::channel::deadline;
 use crate::session::{Object, Session, agree, unexpected};
 use crate::{Completion, CompletionQueue, Context, Error, Slice};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,10 +36,47 @@ pub struct Member {
     completions: CompletionQueue,
     /// The name of the next collective.
     next: u64,
-    /// Collectives that are under way.
+    ends: Ends,
+}
+
+/// Collectives under way, and how they ended.
+#[derive(Debug, Default)]
+struct Ends {
     under_way: u32,
     /// Those that have ended and that nobody waited for so far.
     ended: HashMap<u64, Result<(), Error>>,
+    /// Those under way that nobody will ask for.
+    given_up: HashSet<u64>,
+}
+
+impl Ends {
+    /// Nobody waits for a collective any more: its end is forgotten when it comes.
+    fn give_up(&mut self, name: u64) {
+        self.given_up.insert(name);
+    }
+
+    /// Takes note of how a collective ended.
+    fn note(&mut self, completion: &Completion) -> Result<(), Error> {
+        self.under_way = self.under_way.saturating_sub(1);
+        if self.given_up.remove(&completion.wr_id) {
+            return Ok(());
+        }
+        let end = if completion.status == CompletionStatus::Success {
+            Ok(())
+        } else {
+            let (reason, rank) = match completion.immediate {
+                Some(word) => FailureReason::read(word)?,
+                None => return Err(Error::Protocol("a failure without a reason".to_owned())),
+            };
+            Err(Error::Collective {
+                reason,
+                rank,
+                done: completion.byte_len,
+            })
+        };
+        self.ended.insert(completion.wr_id, end);
+        Ok(())
+    }
 }
 
 impl Member {
@@ -87,8 +124,7 @@ impl Member {
             _object: object,
             completions,
             next: 0,
-            under_way: 0,
-            ended: HashMap::new(),
+            ends: Ends::default(),
         };
         let none = Slice::EMPTY;
         let admission = member.begin(Collective::Admission, false, none, none)?;
@@ -209,7 +245,7 @@ impl Member {
         input: Slice,
         output: Slice,
     ) -> Result<Pending, Error> {
-        if self.under_way >= ENTRIES {
+        if self.ends.under_way >= ENTRIES {
             return Err(Error::QueueFull);
         }
         let buffer = |slice: Slice| Buffer {
@@ -230,7 +266,7 @@ impl Member {
         }
         self.ring.publish();
         self.next += 1;
-        self.under_way += 1;
+        self.ends.under_way += 1;
         self.context.ring(self.slot)?;
         Ok(Pending(name))
     }
@@ -241,9 +277,9 @@ impl Member {
     /// [`Error::DaemonGone`].
     pub fn has_ended(&mut self, pending: &Pending) -> Result<bool, Error> {
         while let Some(completion) = self.completions.poll()? {
-            self.note(&completion)?;
+            self.ends.note(&completion)?;
         }
-        Ok(self.ended.contains_key(&pending.0))
+        Ok(self.ends.ended.contains_key(&pending.0))
     }
 
     /// Waits for the end of a collective.
@@ -255,33 +291,16 @@ impl Member {
     pub fn wait(&mut self, pending: Pending, timeout: Duration) -> Result<(), Error> {
         let until = deadline(timeout);
         loop {
-            if let Some(end) = self.ended.remove(&pending.0) {
+            if let Some(end) = self.ends.ended.remove(&pending.0) {
                 return end;
             }
             let left = until.saturating_duration_since(Instant::now());
-            let completion = self.completions.next(left)?;
-            self.note(&completion)?;
+            let next = self.completions.next(left);
+            if matches!(next, Err(Error::TimedOut)) {
+                self.ends.give_up(pending.0);
+            }
+            self.ends.note(&next?)?;
         }
-    }
-
-    /// Takes note of how a collective ended.
-    fn note(&mut self, completion: &Completion) -> Result<(), Error> {
-        self.under_way = self.under_way.saturating_sub(1);
-        let end = if completion.status == CompletionStatus::Success {
-            Ok(())
-        } else {
-            let (reason, rank) = match completion.immediate {
-                Some(word) => FailureReason::read(word)?,
-                None => return Err(Error::Protocol("a failure without a reason".to_owned())),
-            };
-            Err(Error::Collective {
-                reason,
-                rank,
-                done: completion.byte_len,
-            })
-        };
-        self.ended.insert(completion.wr_id, end);
-        Ok(())
     }
 }
 
@@ -295,4 +314,35 @@ fn same_length(input: Slice, output: Slice) -> Result<(), Error> {
         len: input.len().into(),
         region: output.len().into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::descriptor::CompletionOpcode;
+
+    /// HT-50: of a collective that nobody waits for any more nothing is kept; what others ask for
+    /// is.
+    #[test]
+    fn ends_that_nobody_asks_for_are_forgotten() {
+        let completion = |wr_id| Completion {
+            wr_id,
+            status: CompletionStatus::Success,
+            opcode: CompletionOpcode::Collective,
+            byte_len: 0,
+            immediate: None,
+            invalidated: None,
+            queue_pair: 0,
+        };
+        let mut ends = Ends::default();
+        for name in 0..1_000 {
+            ends.under_way += 2;
+            ends.give_up(2 * name);
+            ends.note(&completion(2 * name)).expect("legal");
+            ends.note(&completion(2 * name + 1)).expect("legal");
+            assert!(matches!(ends.ended.remove(&(2 * name + 1)), Some(Ok(()))));
+            assert!(ends.ended.is_empty() && ends.given_up.is_empty());
+            assert_eq!(ends.under_way, 0);
+        }
+    }
 }

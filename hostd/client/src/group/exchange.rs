@@ -46,7 +46,7 @@ impl Group {
             && link
                 .inbox
                 .front()
-                .is_some_and(|it| it.header.sequence == flow.sequence)
+                .is_some_and(|it| flow.expects(peer, &transfer, (it.header, it.len)))
         {
             self.take(flow, &transfer, link)?;
             flow.progress.received(peer);
@@ -132,9 +132,9 @@ impl Group {
             let peer = peers.clone().find(|peer| flow.progress.rank(*peer) == rank);
             let next = peer.and_then(|peer| Some((peer, flow.progress.next_receive(peer)?.0)));
             let expected = next.is_some_and(|(peer, transfer)| {
-                transfer.part.len == arrived.len && flow.numbers[peer][0] == theirs.number
+                flow.expects(peer, &transfer, (theirs, arrived.len))
             });
-            if theirs.sequence == flow.sequence && theirs.call == flow.call && expected {
+            if expected {
                 continue;
             }
             let back = usize::try_from(flow.sequence - theirs.sequence).unwrap_or(usize::MAX);

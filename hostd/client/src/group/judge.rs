@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::failure::{Cause, Failure};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// Calls that a member remembers, for those that are not as far: one that only gives may be ahead.
@@ -51,6 +52,18 @@ fn odd(states: &[Option<State>], sequence: u32) -> Option<Failure> {
     Some(Failure { rank, cause })
 }
 
+/// The collectives from `first` on that somebody tells of, in order. What is between them nobody
+/// knows: numbers come from others, and may be any.
+fn known(states: &[Option<State>], first: u32) -> impl Iterator<Item = u32> {
+    let states = states.iter().flatten();
+    let all = states.flat_map(|state| {
+        let calls = (0..=state.sequence).rev().zip(&state.calls);
+        calls.map(|(sequence, _)| sequence)
+    });
+    let all: BTreeSet<_> = all.filter(|it| *it >= first).collect();
+    all.into_iter()
+}
+
 /// Decides by what the members said; `None` stands for those that did not answer, because they are
 /// in no collective or stand still themselves. `accuser` has asked, and suspects somebody.
 ///
@@ -61,10 +74,10 @@ fn odd(states: &[Option<State>], sequence: u32) -> Option<Failure> {
 ///    one, and so on: at the end is who is not here.
 pub(super) fn judge(states: &[Option<State>], accuser: usize, suspicion: Failure) -> Failure {
     let sequences = || states.iter().flatten().map(|state| state.sequence);
-    let (Some(first), Some(last)) = (sequences().min(), sequences().max()) else {
+    let Some(first) = sequences().min() else {
         return suspicion;
     };
-    if let Some(failure) = (first..=last).find_map(|sequence| odd(states, sequence)) {
+    if let Some(failure) = known(states, first).find_map(|it| odd(states, it)) {
         return failure;
     }
     let answered = states.get(suspicion.rank).is_some_and(Option::is_some);
@@ -175,6 +188,20 @@ mod tests {
         let away = [None, state(0, 8, 0), state(0, 8, 0)];
         assert_eq!(judge(&away, 1, mismatch(0, 4, 8)), mismatch(0, 4, 8));
         assert_eq!(judge(&away, 1, late(0)), late(0));
+    }
+
+    /// HT-50: only collectives that somebody tells of are looked at, however far apart they are.
+    #[test]
+    fn numbers_of_others_make_no_work() {
+        let mut far = state(u32::MAX, 4, 1).expect("it is one");
+        far.calls.push(call(5));
+        let states = [Some(far), state(1, 8, 2), None];
+        let looked: Vec<_> = known(&states, 1).collect();
+        assert_eq!(looked, [1, u32::MAX - 1, u32::MAX]);
+        assert_eq!(judge(&states, 1, late(2)), late(2));
+        let mut begin = state(0, 8, 1).expect("it is one");
+        begin.calls.push(call(8));
+        assert_eq!(known(&[Some(begin)], 0).collect::<Vec<_>>(), [0]);
     }
 
     /// HT-50: the one at the end of the chain is named, not those that wait as well.

@@ -77,12 +77,15 @@ impl Group {
                     .wait_event(Instant::now(), wanted)
             };
             match news {
-                Ok(News::Asked(request)) => self.asked(request)?,
-                Ok(News::Answered(rank, control, answer)) => self.answered(rank, control, &answer),
+                // That strangers ask is no progress: they could keep who is late from being found.
+                Ok(News::Asked(request)) => moved |= self.asked(request)?,
+                Ok(News::Answered(rank, control, answer)) => {
+                    self.answered(rank, control, &answer);
+                    moved = true;
+                }
                 Err(Error::TimedOut) => return Ok(moved),
                 Err(error) => return Err(self.broken(error)),
             }
-            moved = true;
         }
     }
 
@@ -101,8 +104,8 @@ impl Group {
         }
     }
 
-    /// A member, or somebody else, wants a connection.
-    fn asked(&mut self, request: ConnectRequest) -> Result<(), GroupError> {
+    /// A member, or somebody else, wants a connection. Whether one was begun.
+    fn asked(&mut self, request: ConnectRequest) -> Result<bool, GroupError> {
         let hello = Hello::from_private(&request.private());
         let Some(Hello::Member { rank, group }) = hello else {
             return self.joins(request, hello);
@@ -111,14 +114,14 @@ impl Group {
         let expected = group == self.id && rank > self.rank && rank < self.size;
         if !expected || self.data[rank].is_some() {
             request.reject(Private::EMPTY);
-            return Ok(());
+            return Ok(false);
         }
         let segment = self.options.segment;
         match self.admit(request, rank, segment) {
             Ok(link) => self.data[rank] = link,
             Err(error) => return Err(self.broken(error)),
         }
-        Ok(())
+        Ok(self.data[rank].is_some())
     }
 
     /// Begins to accept a connection; `None` if the peer has gone meanwhile.

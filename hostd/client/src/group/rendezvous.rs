@@ -196,12 +196,12 @@ impl Group {
         }
     }
 
-    /// Somebody asks rank 0 to be taken in.
+    /// Somebody asks rank 0 to be taken in. Whether that was begun.
     pub(super) fn joins(
         &mut self,
         request: ConnectRequest,
         hello: Option<Hello>,
-    ) -> Result<(), GroupError> {
+    ) -> Result<bool, GroupError> {
         match self.vacancy(hello) {
             Ok((rank, port)) => {
                 self.members[rank] = SocketAddr::new(request.peer(), port);
@@ -209,10 +209,13 @@ impl Group {
                     Ok(link) => self.control[rank] = link,
                     Err(error) => return Err(self.broken(error)),
                 }
+                Ok(self.control[rank].is_some())
             }
-            Err(refusal) => request.reject(refusal.to_private()),
+            Err(refusal) => {
+                request.reject(refusal.to_private());
+                Ok(false)
+            }
         }
-        Ok(())
     }
 
     /// The rank that one who asks may have, and the port at which it waits.

@@ -5,8 +5,8 @@ use super::failure::{Cause, Failure, GroupError};
 use super::judge::{State, Trial, judge};
 use super::link::{Came, Link, Phase, Tag, Work};
 use super::member::{Group, Vector};
-use super::message::Message;
-use super::progress::Progress;
+use super::message::{Header, Message};
+use super::progress::{Progress, Transfer};
 use crate::Completion;
 use crate::abi::completion::CompletionStatus;
 use crate::channel::wait_ready;
@@ -49,6 +49,22 @@ pub(super) struct Flow<'a> {
 }
 
 impl Flow<'_> {
+    /// Whether a segment of `len` bytes with this header is the next one of a peer. Any other stays
+    /// where it is until it is known who is to blame.
+    pub(super) fn expects(
+        &self,
+        peer: usize,
+        transfer: &Transfer,
+        (header, len): (Header, usize),
+    ) -> bool {
+        let wanted = Header {
+            sequence: self.sequence,
+            call: self.call,
+            number: self.numbers[peer][0],
+        };
+        header == wanted && len == transfer.part.len
+    }
+
     fn state(&self, history: &VecDeque<Call>) -> State {
         State {
             sequence: self.sequence,
@@ -143,15 +159,18 @@ impl Group {
         }
     }
 
-    fn completed(&mut self, completion: &Completion) -> Result<(), GroupError> {
+    /// The connection that a completion is of, unless it was given up and another one took its
+    /// place.
+    fn link_of(&mut self, completion: &Completion) -> Option<(Tag, &mut Link)> {
         let tag = Tag::from_wr_id(completion.wr_id);
-        let Some(link) = self.link(tag.control, tag.peer) else {
+        let link = self.link(tag.control, tag.peer)?;
+        (link.queue_pair.id() == completion.queue_pair).then_some((tag, link))
+    }
+
+    fn completed(&mut self, completion: &Completion) -> Result<(), GroupError> {
+        let Some((tag, link)) = self.link_of(completion) else {
             return Ok(());
         };
-        // Of a connection that was given up, and another one took its place.
-        if link.queue_pair.id() != completion.queue_pair {
-            return Ok(());
-        }
         if tag.work != Work::Receive {
             link.sent(tag.work, tag.place);
         }
@@ -366,8 +385,7 @@ impl Group {
                 return;
             }
             while let Ok(Some(completion)) = self.queue.poll() {
-                let tag = Tag::from_wr_id(completion.wr_id);
-                let Some(link) = self.link(tag.control, tag.peer) else {
+                let Some((tag, link)) = self.link_of(&completion) else {
                     continue;
                 };
                 if tag.work != Work::Receive {
@@ -377,6 +395,84 @@ impl Group {
                     link.phase = Phase::Ended;
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::{Algorithm, Collective};
+    use super::super::schedule::{Action, Part, Step};
+    use super::*;
+
+    /// HT-50: only the very segment that is awaited is taken, also by a member that has appealed
+    /// and looks for no mismatch any more: not one of another call, place or length.
+    #[test]
+    fn only_what_is_awaited_is_taken() {
+        let call = Call {
+            collective: Collective::Broadcast { root: 0 },
+            algorithm: Algorithm::Ring,
+            len: 64,
+        };
+        let part = Part { start: 0, len: 64 };
+        let step = Step::receive(0, part, Action::Replace);
+        let now = Instant::now();
+        let suspect = Failure {
+            rank: 0,
+            cause: Cause::Late,
+        };
+        let flow = Flow {
+            call,
+            sequence: 4,
+            progress: Progress::new(vec![step], 64, false),
+            vector: None,
+            numbers: vec![[2, 0]],
+            moved: now,
+            probed: now,
+            answered: false,
+            appealed: Some((now, suspect)),
+        };
+        let (transfer, may) = flow.progress.next_receive(0).expect("one is awaited");
+        assert!(may);
+        let good = Header {
+            sequence: 4,
+            call,
+            number: 2,
+        };
+        let other = Call { len: 128, ..call };
+        let cases = [
+            (good, 64, true),
+            (good, 56, false),
+            (good, 72, false),
+            (Header { number: 1, ..good }, 64, false),
+            (
+                Header {
+                    call: other,
+                    ..good
+                },
+                64,
+                false,
+            ),
+            (
+                Header {
+                    sequence: 3,
+                    ..good
+                },
+                64,
+                false,
+            ),
+            (
+                Header {
+                    sequence: 5,
+                    ..good
+                },
+                64,
+                false,
+            ),
+        ];
+        for (header, len, expected) in cases {
+            let taken = flow.expects(0, &transfer, (header, len));
+            assert_eq!(taken, expected, "{header:?} of {len} bytes");
         }
     }
 }

@@ -181,6 +181,11 @@ impl Member {
         self.phase == Phase::Over
     }
 
+    /// Since when it only leaves, and nobody asks for it.
+    pub(crate) fn leaving_since(&self) -> Option<Time> {
+        self.is_forgotten.then_some(self.since)
+    }
+
     /// Why it ended, if it did.
     pub(crate) const fn end(&self) -> Option<End> {
         self.end
@@ -198,35 +203,42 @@ impl Member {
     }
 
     /// Appends a collective; [`Self::check`] was asked before. One whose memory may not be used, or
-    /// that is none, ends at once and takes no part.
+    /// that is none, ends the membership: the others give chunks to it, so all that came later
+    /// would have other numbers here than there.
     pub(crate) fn post<M: RegionMemory>(
         &mut self,
         request: CollectiveRequest,
         regions: &RegionTable<M>,
+        now: Time,
     ) {
         if let Some(end) = self.end {
             return self.give_up(request.wr_id, 0, end);
         }
-        let fault = |status| {
-            let reason = EndReason::Memory;
-            let end = End {
-                reason,
-                world: None,
-            };
-            Ended {
-                wr_id: request.wr_id,
-                failed: Some((status, end)),
-                done: 0,
-            }
-        };
         if !self.is_possible(&request) {
-            return self.ended.push_back(fault(Status::LocalQpOperation));
+            return self.fault(request.wr_id, Status::LocalQpOperation, now);
         }
         match self.buffers(&request, regions) {
             Ok([input, output]) => self.queue.push(request, input, output),
-            Err(AccessDenied) => self.ended.push_back(fault(Status::LocalProtection)),
+            Err(AccessDenied) => {
+                return self.fault(request.wr_id, Status::LocalProtection, now);
+            }
         }
         self.settle();
+    }
+
+    /// A collective cannot be done: those before it, which have not ended, fail before it does.
+    fn fault(&mut self, wr_id: u64, status: Status, now: Time) {
+        self.break_off(now);
+        self.counters.failed += 1;
+        let end = End {
+            reason: EndReason::Memory,
+            world: None,
+        };
+        self.ended.push_back(Ended {
+            wr_id,
+            failed: Some((status, end)),
+            done: 0,
+        });
     }
 
     /// Whether the job was asked for with such operations, and the vector is whole elements.
@@ -320,7 +332,7 @@ impl Member {
         self.happen(Input::Closed, Some(end), now);
     }
 
-    /// The memory of a collective is gone: this member cannot go on.
+    /// The memory of a collective is gone, or one cannot be done: this member cannot go on.
     fn break_off(&mut self, now: Time) {
         self.farewell.reason = Reason::MemberLeft;
         let end = End {
@@ -356,6 +368,14 @@ impl Member {
             self.flight = Flight::new(1, 0, patience(self.rto, self.lease));
         }
         true
+    }
+
+    /// It has something to say that cannot leave: the lease runs as if it had left. The switch does
+    /// not hear the member either.
+    pub(crate) fn held_up(&mut self, now: Time) {
+        if self.phase == Phase::Running {
+            self.unanswered.get_or_insert(now);
+        }
     }
 
     /// Does what the clock says.

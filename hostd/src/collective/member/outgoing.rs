@@ -65,6 +65,11 @@ impl Member {
                 }
             };
             let Some(len) = written else {
+                if matches!(self.phase, Phase::Leaving | Phase::Over) {
+                    // There is no room even for that; the lease ends it.
+                    self.next_sign = now + REPEAT;
+                    return None;
+                }
                 // The memory is gone, so the next message is another one.
                 self.break_off(now);
                 continue;

@@ -37,7 +37,8 @@ pub(super) enum Input {
     Left,
     /// The switch is silent for too long.
     Silent,
-    /// The application closed the membership, or its memory is gone.
+    /// The application closed the membership, or its memory is gone, or a collective cannot
+    /// be done.
     Closed,
 }
 

@@ -66,11 +66,8 @@ impl<M: RegionMemory> Engine<M> {
             }
             self.remove_member(known);
         }
+        self.make_way(member.staging, most as usize, staging)?;
         let members = &mut self.members;
-        let room = staging.saturating_sub(members.staging);
-        if members.members.len() >= most as usize || member.staging > room {
-            return Err(EngineError::TooMany);
-        }
         let kept = member.staging;
         let inserted = members.members.insert(Box::new(member));
         let number = inserted.map_err(|_| EngineError::TooMany)?;
@@ -86,6 +83,33 @@ impl<M: RegionMemory> Engine<M> {
         self.statistics.collective.memberships += 1;
         self.schedule_member(number, now);
         Ok(MemberId(number))
+    }
+
+    /// Makes room for a member that keeps `kept` bytes. Members that only leave hold no quota any
+    /// more, so they make way, the one that has tried for longest first: the switch then finds out
+    /// by the lease.
+    fn make_way(&mut self, kept: u64, most: usize, staging: u64) -> Result<(), EngineError> {
+        let members = &self.members.members;
+        let leaving = |number: u32| {
+            let member = members.get(number)?;
+            Some((member.leaving_since()?, number, member.staging))
+        };
+        let mut leaving: Vec<_> = members.numbers().filter_map(leaving).collect();
+        let held = |(count, bytes): (usize, u64), it: &(Time, u32, u64)| (count + 1, bytes + it.2);
+        let (count, bytes) = leaving.iter().fold((0, 0), held);
+        let (others, theirs) = (members.len() - count, self.members.staging - bytes);
+        if others >= most || kept > staging.saturating_sub(theirs) {
+            return Err(EngineError::TooMany);
+        }
+        leaving.sort_unstable();
+        for (_, number, _) in leaving {
+            let room = staging.saturating_sub(self.members.staging);
+            if self.members.members.len() < most && kept <= room {
+                break;
+            }
+            self.remove_member(number);
+        }
+        Ok(())
     }
 
     /// Ends a membership: the switch is told. Collectives that were posted end without completion.
@@ -132,8 +156,9 @@ impl<M: RegionMemory> Engine<M> {
         let checked = member.check();
         self.completions.note_refusal(member.cq, checked)?;
         self.completions.commit(member.cq)?;
-        member.post(request, &self.regions);
-        self.schedule_member(id.0, self.effects.turn);
+        let now = self.effects.turn;
+        member.post(request, &self.regions, now);
+        self.schedule_member(id.0, now);
         Ok(())
     }
 
@@ -302,23 +327,36 @@ impl<M: RegionMemory> Engine<M> {
             let before = out.len();
             let until = end.min(before + TURN);
             let turn = self.member_turn(number, pool, now, out, until);
-            if turn == Turn::Blocked {
-                // It keeps its turn.
-                if let Some(member) = self.members.members.get_mut(number) {
-                    member.listed = true;
-                    self.members.waiting.push_front(number);
+            match turn {
+                Turn::Over => {
+                    self.schedule_member(number, now);
+                    if out.len() > before {
+                        left = left.max(1);
+                    }
                 }
-                return;
+                Turn::NoWay => {
+                    self.hold_up(number, None, now);
+                    let slot = self.members.members.slot(number);
+                    self.members.timers.at_latest(slot, now + ASK_AGAIN);
+                }
+                // Others may have another port.
+                Turn::NoPort => self.hold_up(number, Some(Place::Last), now),
+                Turn::NoFrame => return self.hold_up(number, Some(Place::First), now),
             }
-            if turn == Turn::NoWay {
-                let slot = self.members.members.slot(number);
-                self.members.timers.at_latest(slot, now + ASK_AGAIN);
-                continue;
-            }
-            self.schedule_member(number, now);
-            if out.len() > before {
-                left = left.max(1);
-            }
+        }
+    }
+
+    /// A member has something to say that cannot leave. `place`: where it goes on to wait.
+    fn hold_up(&mut self, number: u32, place: Option<Place>, now: Time) {
+        let Some(member) = self.members.members.get_mut(number) else {
+            return;
+        };
+        member.held_up(now);
+        member.listed = place.is_some();
+        match place {
+            Some(Place::First) => self.members.waiting.push_front(number),
+            Some(Place::Last) => self.members.waiting.push_back(number),
+            None => {}
         }
     }
 
@@ -349,7 +387,7 @@ impl<M: RegionMemory> Engine<M> {
         let mut turn = Turn::Over;
         while out.len() < end && member.wants_to_send(now) {
             let Some(chosen) = ways.and(self.ports.free(now)).first() else {
-                turn = Turn::Blocked;
+                turn = Turn::NoPort;
                 break;
             };
             let route = {
@@ -366,7 +404,7 @@ impl<M: RegionMemory> Engine<M> {
             let most = room(&route, leaf);
             let Some(mut packet) = pool.take() else {
                 self.wait_for_frames(now);
-                turn = Turn::Blocked;
+                turn = Turn::NoFrame;
                 break;
             };
             pool.resize(&mut packet, COMPUTE_FRAME.min(pool.capacity()));
@@ -409,8 +447,17 @@ fn room(route: &Route, leaf: IpAddr) -> usize {
 enum Turn {
     /// It may have more, but it is the next one's turn, or it has nothing more.
     Over,
-    /// No port is free, or no frame.
-    Blocked,
+    /// No port that it may leave through is free.
+    NoPort,
+    /// There is no frame, for others neither.
+    NoFrame,
     /// No way to the switch is known.
     NoWay,
+}
+
+/// Where a member waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    First,
+    Last,
 }

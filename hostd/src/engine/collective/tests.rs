@@ -1,6 +1,8 @@
 use super::*;
 use crate::memory::HeapMemory;
-use crate::verbs::{CollectiveConfig, CompletionQueueId, DomainId, EngineConfig};
+use crate::verbs::{
+    CollectiveConfig, CompletionQueueId, Direction, DomainId, EndReason, EngineConfig,
+};
 use common::units::Rate;
 use common::wire::compute::{Flags, HEADER_LEN, Join, Message, Terms};
 use common::xdp::frame::Region;
@@ -170,4 +172,130 @@ fn memberships_are_bounded() {
     assert_eq!(engine.members().count(), 2);
     let mut none = Engine::<HeapMemory>::new(EngineConfig::default());
     assert_eq!(none.create_member(&request), Err(EngineError::State));
+}
+
+/// HT-50, HT-3: who joins and leaves again and again takes no place of others: members that only
+/// leave make way, the oldest first, and those that take part never do.
+#[test]
+fn leaving_members_make_way() {
+    let (mut engine, _, request) = engine();
+    let other = MemberRequest { rank: 0, ..request };
+    let kept = engine.create_member(&other).expect("room");
+    for round in 0..20 {
+        engine.begin_turn(Time::from_nanos(1_000 * round));
+        let rank = 1 + u16::try_from(round % 3).expect("small");
+        let again = MemberRequest { rank, ..request };
+        let id = engine.create_member(&again).expect("the last one left");
+        assert_eq!(engine.members().count(), 2);
+        let third = MemberRequest {
+            rank: 1 + rank % 3,
+            ..request
+        };
+        assert_eq!(engine.create_member(&third), Err(EngineError::TooMany));
+        engine.destroy_member(id).expect("it is there");
+    }
+    assert!(engine.member_statistics(kept).is_some());
+}
+
+fn route(source: [u8; 4]) -> Route {
+    Route {
+        source: source.into(),
+        source_mac: [4; 6],
+        destination_mac: [2; 6],
+        mtu: 1500,
+        rate: Rate::from_gbps(1),
+    }
+}
+
+/// HT-50: a member whose port has no room does not keep those from sending that have another one.
+#[test]
+fn a_full_port_stops_no_others() {
+    let (_, mut pool, request) = engine();
+    let mut engine = Engine::<HeapMemory>::new(EngineConfig {
+        collective: Some(config()),
+        ports: 2,
+        ..EngineConfig::default()
+    });
+    let domain = engine.create_domain().expect("room");
+    let cq = engine.create_completion_queue().expect("room");
+    let ports = [PortId::FIRST, PortId::at(1).expect("there are two")];
+    let sources = [OWN, [10, 0, 1, 9]];
+    let now = Time::from_nanos(1_000_000);
+    engine.begin_turn(now);
+    for ((port, source), rank) in ports.into_iter().zip(sources).zip(0..) {
+        let direction = Direction {
+            destination: LEAF.into(),
+            source: Some(source.into()),
+        };
+        let ways = [(port, route(source))];
+        engine.set_routes(direction, &ways).expect("legal");
+        let request = MemberRequest {
+            domain,
+            cq,
+            rank,
+            ..request
+        };
+        let id = engine.create_member(&request).expect("room");
+        let member = engine.members.members.get_mut(id.0).expect("it is there");
+        member.source = Some(source.into());
+    }
+    engine.set_room(ports[0], 0);
+    let mut out = Vec::new();
+    engine.transmit(&mut pool, now, &mut out, 8);
+    let left: Vec<_> = out.iter().map(|(port, _)| *port).collect();
+    assert_eq!(left, [ports[1]]);
+    engine.set_room(ports[0], 8);
+    engine.transmit(&mut pool, now, &mut out, 8);
+    let left: Vec<_> = out.iter().map(|(port, _)| *port).collect();
+    assert_eq!(left, [ports[1], ports[0]], "it kept its place in the list");
+    for (_, frame) in out {
+        pool.give(frame);
+    }
+}
+
+/// HT-50: a member that can say nothing for the lease has lost its switch, whether its port has no
+/// room or there is no way to the switch any more.
+#[test]
+fn members_that_cannot_speak_lose_the_switch() {
+    for no_way in [false, true] {
+        let (mut engine, mut pool, request) = engine();
+        let begin = Time::from_nanos(1_000_000);
+        engine.begin_turn(begin);
+        engine
+            .set_route(IpAddr::from(LEAF), route(OWN))
+            .expect("legal");
+        let id = engine.create_member(&request).expect("room");
+        let mut out = Vec::new();
+        engine.transmit(&mut pool, begin, &mut out, 8);
+        let terms = Terms {
+            slots: 32,
+            payload: 256,
+            lease_millis: 2_000,
+            generation: 1,
+        };
+        let admit = frame(&mut pool, Message::Admit(terms));
+        engine.receive(admit, &mut pool, begin);
+        out.drain(..).for_each(|(_, frame)| pool.give(frame));
+        if no_way {
+            engine.set_routes(IpAddr::from(LEAF), &[]).expect("legal");
+        } else {
+            engine.set_room(PortId::FIRST, 0);
+        }
+        let standing = |engine: &Engine<HeapMemory>| {
+            let it = engine.member_statistics(id).expect("it is there");
+            (it.phase, it.end.map(|it| it.reason))
+        };
+        for step in 0..=27 {
+            let now = begin + Span::from_millis(100 * step);
+            engine.begin_turn(now);
+            engine.expire_members(now);
+            engine.transmit(&mut pool, now, &mut out, 8);
+            assert!(out.is_empty());
+            if step < 20 {
+                assert_eq!(standing(&engine), ("running", None), "step {step}");
+            }
+        }
+        let lost = Some(EndReason::SwitchLost);
+        assert_eq!(standing(&engine), ("over", lost), "without a way: {no_way}");
+    }
 }

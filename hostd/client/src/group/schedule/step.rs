@@ -57,7 +57,7 @@ impl Step {
         }
     }
 
-    pub(super) fn receive(peer: usize, part: Part, action: Action) -> Self {
+    pub(crate) fn receive(peer: usize, part: Part, action: Action) -> Self {
         let receive = Some(Receive { peer, part, action });
         Self {
             send: None,

@@ -196,31 +196,68 @@ fn memory_that_goes_away_ends_the_membership() {
     );
 }
 
-/// HT-50: what cannot be done is refused by its completion, and takes no part.
+/// HT-50: what cannot be done ends the membership, as the others have numbers for its chunks: what
+/// was posted before and comes after fails, and the others learn who left.
 #[test]
-fn impossible_collectives_take_no_part() {
-    let mut world = World::new(1, 64, 1);
-    world.join();
-    let good = world.at(0, 0);
-    let (outside, unknown) = (world.at(0, 32), Buffer { addr: 0, lkey: 1 });
+fn impossible_collectives_end_the_membership() {
     let rooted = |it| CollectiveRequest { root: true, ..it };
-    let cases = [
-        (work(ALL, 64, outside, good), Status::LocalProtection),
-        (work(ALL, 64, good, outside), Status::LocalProtection),
-        (work(ALL, 64, unknown, good), Status::LocalProtection),
-        (work(ALL, 63, good, good), Status::LocalQpOperation),
-        (rooted(work(ALL, 64, good, good)), Status::LocalQpOperation),
-        (work(Work::Barrier, 8, good, good), Status::LocalQpOperation),
-    ];
-    for (number, (request, status)) in cases.into_iter().enumerate() {
-        world.post(0, request);
-        let failed = world.ended[0][number].failed.map(|it| it.0);
-        assert_eq!(failed, Some(status), "case {number}");
+    for number in 0..6 {
+        let mut world = World::new(2, 64, 1);
+        world.join();
+        let good = world.at(0, 0);
+        let (outside, unknown) = (world.at(0, 32), Buffer { addr: 0, lkey: 1 });
+        let (request, status) = match number {
+            0 => (work(ALL, 64, outside, good), Status::LocalProtection),
+            1 => (work(ALL, 64, good, outside), Status::LocalProtection),
+            2 => (work(ALL, 64, unknown, good), Status::LocalProtection),
+            3 => (work(ALL, 63, good, good), Status::LocalQpOperation),
+            4 => (rooted(work(ALL, 64, good, good)), Status::LocalQpOperation),
+            _ => (work(Work::Barrier, 8, good, good), Status::LocalQpOperation),
+        };
+        world.post(0, work(ALL, 64, good, good));
+        world.post(
+            0,
+            CollectiveRequest {
+                wr_id: 2,
+                ..request
+            },
+        );
+        let later = work(ALL, 64, good, good);
+        world.post(0, CollectiveRequest { wr_id: 3, ..later });
+        let ended = world.ended[0].iter();
+        let ended: Vec<_> = ended
+            .map(|it| (it.wr_id, it.failed.map(|it| it.0)))
+            .collect();
+        let denied = Some(Status::LocalProtection);
+        assert_eq!(ended, [(1, denied), (2, Some(status)), (3, denied)]);
+        let reason = world.members[0].end().map(|it| it.reason);
+        assert_eq!(reason, Some(EndReason::Memory), "case {number}");
+        assert_eq!(world.members[0].statistics(0).counters.failed, 3);
+        assert!(world.run(PATIENCE, |it| it.members[0].is_over()));
+        let left = world.leaf.left[0].map(|it| (it.reason, it.world));
+        assert_eq!(left, Some((Reason::MemberLeft, Some(WORLD))));
+        assert_eq!(world.leaf.complete(), 0);
     }
-    world.post(0, work(ALL, 64, good, good));
-    assert!(world.run(PATIENCE, |it| it.ended[0].len() == 7));
-    assert_eq!(world.ended[0][6].failed, None);
-    assert_eq!(world.leaf.complete(), 1);
+}
+
+/// HT-50: a member whose messages have no room in a packet says nothing, and its clocks end it.
+#[test]
+fn messages_without_room_end_the_membership() {
+    for joined in [false, true] {
+        let mut world = World::new(1, 8, 1);
+        if joined {
+            world.join();
+        }
+        for _ in 0..2 {
+            world.now = world.members[0].deadline();
+            let (member, regions) = (&mut world.members[0], &world.regions[0]);
+            member.expire(world.now);
+            assert_eq!(member.transmit(&mut [], 0, regions, world.now), None);
+            assert_eq!(member.phase(), Phase::Leaving);
+            assert!(!member.wants_to_send(world.now) && member.deadline() > world.now);
+        }
+        assert!(world.run(PATIENCE, |it| it.members[0].is_over()));
+    }
 }
 
 /// A member of two in the middle of a collective of four chunks.

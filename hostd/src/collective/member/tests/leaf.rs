@@ -312,7 +312,7 @@ impl World {
 
     pub(super) fn post(&mut self, rank: usize, request: CollectiveRequest) {
         self.members[rank].check().expect("room");
-        self.members[rank].post(request, &self.regions[rank]);
+        self.members[rank].post(request, &self.regions[rank], self.now);
         self.collect(rank);
     }
 

@@ -24,7 +24,7 @@ mkdir -p "$1/disk" "$1/root"
 mount -t tmpfs tmpfs "$1/disk"
 mkdir "$1/disk/upper" "$1/disk/work"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/disk/upper,workdir=$1/disk/work" "$1/root"
-PREFIX=/usr DESTDIR="$1/root" BUILT="$3" "$2/scripts/install"
+PREFIX=/usr DESTDIR="$1/root" BUILT="$3" LIBRARY="$3/deps" "$2/scripts/install"
 cd "$1/root"
 mkdir -p etc/switchd etc/hostd
 cp "$1/switchd.toml" etc/switchd/

@@ -163,7 +163,7 @@ const CASES: [Case; 12] = [
         host: "congestion = \"rttcc\"\nbase_rtt = \"14us\"",
         queue: DEEP,
         marks: None,
-        most: 250_000,
+        most: 300_000,
         fair: (Span::from_millis(1), 0.8),
     },
     Case {

@@ -66,6 +66,9 @@ use tokio::runtime::Runtime;
 /// seconds.
 const FIRST_SYNC: Span = Span::from_secs(30);
 
+/// How long workers may take to begin. On a busy machine it takes some hundred milliseconds.
+const FIRST_TURNS: Span = Span::from_secs(5);
+
 /// How long the threads may take to end after the queues have drained.
 const END: Duration = Duration::from_secs(1);
 
@@ -139,6 +142,7 @@ fn forward(
     let porter = Porter::new(opener, detached);
     lock(&state).begin_to_follow_ports(slots, porter, monotonic());
     begin_functions(config, &mut lock(&state))?;
+    await_first_turns(&state);
     let control = Control {
         state: state.clone(),
         events: events.clone(),
@@ -159,6 +163,19 @@ fn forward(
     drop((control, state));
     tracing::info!("stopped");
     result.map_err(SwitchError::Netlink)
+}
+
+/// Waits until each worker has taken its first turn, from which on its queues get packets: what is
+/// told to be ready forwards. Not for ever: a worker that is stuck is seen by its heartbeat.
+fn await_first_turns(state: &Mutex<State>) {
+    let until = monotonic() + FIRST_TURNS;
+    let is_at_work = |worker: &WorkerHandle| {
+        // It sleeps after a turn.
+        worker.sleeps.get() > 0 || worker.stats.turns.get() > 1
+    };
+    while !lock(state).workers.iter().all(is_at_work) && monotonic() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Has the workers do what is on beside forwarding.

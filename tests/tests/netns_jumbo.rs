@@ -104,6 +104,7 @@ fn jumbo_frames_cross_the_fabric() {
         let text = ping_to(&lab, own, most, false);
         assert!(text.contains(" 0% packet loss"), "{text}");
     }
+    assert_healthy(&lab, &[]);
     let through = iperf(lab.host("h1"), lab.host("h4"), &["-t", "2"]).unwrap();
     println!("iperf3 at an MTU of 9000: {through:?}");
     assert!(through.bits_per_second > 10e6, "{through:?}");

@@ -6,7 +6,7 @@ use super::work::Broken;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::{Buffer, CollectiveRequest, CompletionQueueId, EngineError, MemberId};
-use common::wire::compute::{Element, Operation, Work};
+use common::wire::compute::Work;
 use hostd_client::abi::collective::{self, Collective, CollectiveWork};
 use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::ring::Consumer;
@@ -91,7 +91,7 @@ impl CollectiveRing {
             let taken = match self.held.take() {
                 Some(held) => held,
                 None => match self.ring.pop()? {
-                    Some(bytes) => request(&CollectiveWork::parse(&bytes)?)?,
+                    Some(bytes) => request(&CollectiveWork::parse(&bytes)?),
                     None => return Ok(Remains::Nothing),
                 },
             };
@@ -109,23 +109,10 @@ impl CollectiveRing {
 }
 
 /// What the engine is asked for.
-fn request(work: &CollectiveWork) -> Result<CollectiveRequest, Broken> {
-    let pair = |operation: collective::Operation, element: collective::Element| {
-        let mut operations = Operation::ALL.into_iter();
-        let operation = operations.find(|it| *it as u8 == operation as u8);
-        let mut elements = Element::ALL.into_iter();
-        let element = elements.find(|it| *it as u8 == element as u8);
-        operation.zip(element).ok_or(Broken)
-    };
+fn request(work: &CollectiveWork) -> CollectiveRequest {
     let asked = match work.collective {
-        Collective::Allreduce(operation, element) => {
-            let (operation, element) = pair(operation, element)?;
-            Some(Work::Allreduce(operation, element))
-        }
-        Collective::Reduce(operation, element) => {
-            let (operation, element) = pair(operation, element)?;
-            Some(Work::Reduce(operation, element))
-        }
+        Collective::Allreduce(operation, element) => Some(Work::Allreduce(operation, element)),
+        Collective::Reduce(operation, element) => Some(Work::Reduce(operation, element)),
         Collective::Broadcast => Some(Work::Broadcast),
         Collective::Barrier => Some(Work::Barrier),
         Collective::Admission => None,
@@ -134,12 +121,12 @@ fn request(work: &CollectiveWork) -> Result<CollectiveRequest, Broken> {
         addr: buffer.address,
         lkey: buffer.lkey,
     };
-    Ok(CollectiveRequest {
+    CollectiveRequest {
         wr_id: work.wr_id,
         work: asked,
         root: work.root,
         len: work.length,
         input: buffer(work.input),
         output: buffer(work.output),
-    })
+    }
 }

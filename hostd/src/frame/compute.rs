@@ -3,10 +3,10 @@
 use super::parse::parse_network;
 use crate::verbs::DropReason;
 use common::wire::compute::{HEADER_LEN, PAYLOAD_MAX};
-use common::wire::ethernet::{self, ethertype};
-use common::wire::ip::{Ecn, protocol, v4, v6};
+use common::wire::ethernet;
+use common::wire::ip::{Ecn, v6};
 use common::wire::roce::Flow;
-use common::wire::roce::frame::Addresses;
+use common::wire::roce::frame::{Addresses, emit_datagram};
 use common::wire::udp;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -23,39 +23,12 @@ pub(crate) const COMPUTE_FRAME: usize =
 /// Writes the headers of a message of `len` bytes, which begins at [`compute_at`]; both ports are
 /// `port`. The UDP checksum is zero: messages have their own.
 pub(crate) fn emit_compute(frame: &mut [u8], flow: &Flow, port: u16, len: usize) {
-    let ip_at = ethernet::HEADER_LEN;
-    let udp_at = ip_at + flow.addresses.header_len();
     let udp_len = u16::try_from(udp::HEADER_LEN + len).expect("at most the payload of a message");
-    let kind = match flow.addresses {
-        Addresses::V4(src, dst) => {
-            let header = v4::Repr {
-                src,
-                dst,
-                traffic_class: flow.traffic_class,
-                ident: 0,
-                ttl: flow.ttl,
-                protocol: protocol::UDP,
-                payload_len: udp_len,
-            };
-            header.emit(&mut frame[ip_at..]);
-            ethertype::IPV4
-        }
-        Addresses::V6(src, dst) => {
-            let header = v6::Repr {
-                src,
-                dst,
-                traffic_class: flow.traffic_class,
-                flow_label: flow.flow_label,
-                hop_limit: flow.ttl,
-                next_header: protocol::UDP,
-                payload_len: udp_len,
-            };
-            header.emit(&mut frame[ip_at..]);
-            ethertype::IPV6
-        }
+    let flow = Flow {
+        src_port: port,
+        ..*flow
     };
-    ethernet::emit(frame, flow.dst_mac, flow.src_mac, kind);
-    udp::emit(&mut frame[udp_at..], port, port, udp_len);
+    emit_datagram(frame, &flow, port, udp_len);
 }
 
 /// A UDP datagram that arrived.

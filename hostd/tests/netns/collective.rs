@@ -71,7 +71,7 @@ impl Drop for Leaf {
 
 /// Whole elements of small values, so that no float is rounded.
 fn vector(element: Element, rank: u16) -> Vec<u8> {
-    let size = element.size();
+    let size = element.len();
     let value = |index: usize| u8::try_from((index + usize::from(rank)) % 2).expect("small");
     let ones: &[u8] = match element {
         Element::F16 => &[0x00, 0x3c],

@@ -109,9 +109,23 @@ pub fn emit(frame: &mut [u8], flow: &Flow, headers: &Headers, payload_len: usize
     let mut headers = *headers;
     headers.bth.pad = u8::try_from(pad(payload_len)).expect("0 to 3");
 
+    let udp_at = ethernet::HEADER_LEN + flow.addresses.header_len();
+    let udp_len = u16::try_from(layout.len - udp_at).expect("a packet of up to 65535 bytes");
+    emit_datagram(frame, flow, udp::ROCE_PORT, udp_len);
+    headers.emit(&mut frame[udp_at + udp::HEADER_LEN..]);
+    frame[layout.payload.end..].fill(0);
+    layout.payload
+}
+
+/// Writes the headers of Ethernet, IP and UDP of a datagram of `udp_len` bytes, the header of UDP
+/// among them, from the source port of `flow` to `to`. The UDP checksum is zero.
+///
+/// # Panics
+/// If `frame` has no room for them.
+#[inline]
+pub fn emit_datagram(frame: &mut [u8], flow: &Flow, to: u16, udp_len: u16) {
     let ip_at = ethernet::HEADER_LEN;
     let udp_at = ip_at + flow.addresses.header_len();
-    let udp_len = u16::try_from(layout.len - udp_at).expect("a packet of up to 65535 bytes");
     let ethertype = match flow.addresses {
         Addresses::V4(src, dst) => {
             let header = v4::Repr {
@@ -141,10 +155,7 @@ pub fn emit(frame: &mut [u8], flow: &Flow, headers: &Headers, payload_len: usize
         }
     };
     ethernet::emit(frame, flow.dst_mac, flow.src_mac, ethertype);
-    udp::emit(&mut frame[udp_at..], flow.src_port, udp::ROCE_PORT, udp_len);
-    headers.emit(&mut frame[udp_at + udp::HEADER_LEN..]);
-    frame[layout.payload.end..].fill(0);
-    layout.payload
+    udp::emit(&mut frame[udp_at..], flow.src_port, to, udp_len);
 }
 
 /// Writes the ICRC of a frame that [`emit`] wrote and whose payload is in place.

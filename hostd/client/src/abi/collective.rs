@@ -25,99 +25,7 @@
 use super::codec::{DecodeError, Reader, Writer};
 use super::descriptor::WORK_LEN;
 use super::record::{Record, header};
-
-/// How two elements become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Operation {
-    /// The sum. Integers wrap.
-    Sum = 1,
-    /// The product. Integers wrap.
-    Product = 2,
-    /// The smaller one; NaN if one of them is.
-    Min = 3,
-    /// The larger one; NaN if one of them is.
-    Max = 4,
-    /// Bits that are set in both; of integers only, like those below.
-    And = 5,
-    /// Bits that are set in one of them.
-    Or = 6,
-    /// Bits that are set in exactly one.
-    Xor = 7,
-}
-
-impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Sum,
-        Self::Product,
-        Self::Min,
-        Self::Max,
-        Self::And,
-        Self::Or,
-        Self::Xor,
-    ];
-
-    /// The bit that stands for it in [`Membership::operations`].
-    pub const fn bit(self) -> u8 {
-        1 << (self as u8)
-    }
-}
-
-/// The type of an element, little-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Element {
-    /// Signed, 32 bits.
-    I32 = 1,
-    /// Signed, 64 bits.
-    I64 = 2,
-    /// Unsigned, 32 bits.
-    U32 = 3,
-    /// Unsigned, 64 bits.
-    U64 = 4,
-    /// IEEE 754 binary16.
-    F16 = 5,
-    /// The upper half of a binary32.
-    Bf16 = 6,
-    /// IEEE 754 binary32.
-    F32 = 7,
-    /// IEEE 754 binary64.
-    F64 = 8,
-}
-
-impl Element {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::I32,
-        Self::I64,
-        Self::U32,
-        Self::U64,
-        Self::F16,
-        Self::Bf16,
-        Self::F32,
-        Self::F64,
-    ];
-
-    /// The bit that stands for it in [`Membership::elements`].
-    pub const fn bit(self) -> u8 {
-        1 << (self as u8 - 1)
-    }
-
-    /// Bytes of an element.
-    pub const fn size(self) -> usize {
-        match self {
-            Self::F16 | Self::Bf16 => 2,
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            Self::I64 | Self::U64 | Self::F64 => 8,
-        }
-    }
-
-    /// Whether it is a floating-point type.
-    pub const fn is_float(self) -> bool {
-        matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
-    }
-}
+use reduce::{Element, Operation};
 
 /// The switches of a level above the leaf: which of them the leaf is, and how many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -329,8 +237,7 @@ impl Collective {
             let operation = known.ok_or(DecodeError::Field("operation"))?;
             let known = Element::ALL.into_iter().find(|it| *it as u8 == element);
             let element = known.ok_or(DecodeError::Field("element"))?;
-            let bits = [Operation::And, Operation::Or, Operation::Xor];
-            if element.is_float() && bits.contains(&operation) {
+            if !operation.takes(element) {
                 return Err(DecodeError::Field("element"));
             }
             Ok((operation, element))

@@ -32,8 +32,9 @@
 
 mod member;
 
-pub use crate::abi::collective::{Element, FailureReason, Level, Membership, Operation};
+pub use crate::abi::collective::{FailureReason, Level, Membership};
 pub use member::{Member, Pending};
+pub use reduce::{Element, Operation};
 
 #[cfg(doc)]
 use crate::Error;

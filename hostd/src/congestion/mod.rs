@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   fixed      a window of fixed size: losses are repaired, not avoided
+//!   auto       that, until a switch marks or trims a packet: then nscc
 //!   notified   plain connections: halved by a notification of congestion, then it recovers
 //!   nscc       by queueing delay, marks and trims (Ultra Ethernet)
 //!   swift      by the round trip alone, or by congestion signals of the path beside it
@@ -21,6 +22,7 @@
 //! (congestion signals, telemetry), and every retransmission time-out, with the time, and answers
 //! with a window, and with a pace if it has one.
 
+mod auto;
 mod dcqcn;
 mod dctcp;
 mod fixed;
@@ -35,6 +37,7 @@ mod swift;
 mod timely;
 mod told;
 
+pub(crate) use auto::Auto;
 pub(crate) use dcqcn::Dcqcn;
 pub(crate) use dctcp::Dctcp;
 pub(crate) use fixed::FixedWindow;
@@ -57,6 +60,8 @@ use common::units::Rate;
 pub(crate) enum Controller {
     /// See [`FixedWindow`].
     Fixed(FixedWindow),
+    /// See [`Auto`].
+    Auto(Auto),
     /// See [`NotifiedWindow`].
     Notified(NotifiedWindow),
     /// See [`Nscc`].
@@ -84,6 +89,7 @@ impl Controller {
     pub(crate) fn window(&self) -> u32 {
         match self {
             Self::Fixed(fixed) => fixed.window(),
+            Self::Auto(auto) => auto.window(),
             Self::Notified(notified) => notified.window(),
             Self::Nscc(nscc) => nscc.window(),
             Self::Swift(swift) => whole(swift.exact()),
@@ -100,7 +106,7 @@ impl Controller {
     /// The least time from one packet to the next, whatever their length; `None`: there is none.
     pub(crate) fn interval(&self) -> Option<Span> {
         match self {
-            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => None,
+            Self::Fixed(_) | Self::Auto(_) | Self::Notified(_) | Self::Dctcp(_) => None,
             Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_) | Self::Rttcc(_) => None,
             Self::Poseidon(poseidon) => poseidon.interval(),
             Self::Nscc(nscc) => nscc.interval(),
@@ -120,7 +126,7 @@ impl Controller {
     /// When to look again whether the rate lets the next packet leave; `None`: it does now.
     pub(crate) fn not_before(&mut self, now: Time) -> Option<Time> {
         match self {
-            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => None,
+            Self::Fixed(_) | Self::Auto(_) | Self::Notified(_) | Self::Dctcp(_) => None,
             Self::Nscc(_) | Self::Swift(_) | Self::SwiftCsig(_) | Self::Poseidon(_) => None,
             Self::Dcqcn(dcqcn) => dcqcn.not_before(now),
             Self::Timely(timely) => timely.not_before(now),
@@ -132,7 +138,7 @@ impl Controller {
     /// A packet of `bytes` in memory leaves.
     pub(crate) fn left(&mut self, bytes: usize, now: Time) {
         match self {
-            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => {}
+            Self::Fixed(_) | Self::Auto(_) | Self::Notified(_) | Self::Dctcp(_) => {}
             Self::Nscc(_) | Self::Swift(_) | Self::SwiftCsig(_) | Self::Poseidon(_) => {}
             Self::Dcqcn(dcqcn) => dcqcn.left(bytes, now),
             Self::Timely(timely) => timely.left(bytes, now),
@@ -145,6 +151,7 @@ impl Controller {
     pub(crate) fn set_speed(&mut self, speed: Rate) {
         match self {
             Self::Fixed(_) | Self::Notified(_) => {}
+            Self::Auto(auto) => auto.set_speed(speed),
             Self::Nscc(nscc) => nscc.set_speed(speed),
             Self::Swift(swift) => swift.set_speed(speed),
             Self::SwiftCsig(swift) => swift.set_speed(speed),
@@ -163,6 +170,7 @@ impl Controller {
             Self::Fixed(_) | Self::Notified(_) | Self::Swift(_) => {}
             Self::SwiftCsig(_) | Self::Dctcp(_) | Self::Dcqcn(_) => {}
             Self::Timely(_) | Self::Poseidon(_) | Self::Hpcc(_) | Self::Rttcc(_) => {}
+            Self::Auto(auto) => auto.crowd(crowd),
             Self::Nscc(nscc) => nscc.crowd(crowd),
         }
     }
@@ -170,7 +178,8 @@ impl Controller {
     /// A congestion signal of a path came back.
     pub(crate) fn signalled(&mut self, read: &PathSignal, now: Time) {
         match self {
-            Self::Fixed(_) | Self::Notified(_) | Self::Nscc(_) | Self::Swift(_) => {}
+            Self::Fixed(_) | Self::Auto(_) | Self::Notified(_) => {}
+            Self::Nscc(_) | Self::Swift(_) => {}
             Self::Dctcp(_) | Self::Dcqcn(_) | Self::Timely(_) | Self::Hpcc(_) => {}
             Self::Rttcc(_) => {}
             Self::SwiftCsig(swift) => swift.signalled(read, now),
@@ -189,7 +198,8 @@ impl Controller {
     pub(crate) fn probe_interval(&self) -> Option<Span> {
         match self {
             Self::Rttcc(rttcc) => Some(rttcc.probe_interval()),
-            Self::Fixed(_) | Self::Notified(_) | Self::Nscc(_) | Self::Swift(_) => None,
+            Self::Fixed(_) | Self::Auto(_) | Self::Notified(_) => None,
+            Self::Nscc(_) | Self::Swift(_) => None,
             Self::SwiftCsig(_) | Self::Dctcp(_) | Self::Dcqcn(_) => None,
             Self::Timely(_) | Self::Poseidon(_) | Self::Hpcc(_) => None,
         }
@@ -205,7 +215,8 @@ impl Controller {
     /// Whether signals of the path, or probes, decided the last time; `None`: they never do.
     pub(crate) fn is_guided(&self) -> Option<bool> {
         match self {
-            Self::Fixed(_) | Self::Notified(_) | Self::Nscc(_) | Self::Swift(_) => None,
+            Self::Fixed(_) | Self::Auto(_) | Self::Notified(_) => None,
+            Self::Nscc(_) | Self::Swift(_) => None,
             Self::Dctcp(_) | Self::Dcqcn(_) | Self::Timely(_) => None,
             Self::SwiftCsig(swift) => Some(swift.is_guided()),
             Self::Poseidon(poseidon) => Some(poseidon.is_guided()),
@@ -217,7 +228,7 @@ impl Controller {
     /// Its name, for people.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Fixed(_) => "fixed",
+            Self::Fixed(_) | Self::Auto(_) => "fixed",
             Self::Notified(_) => "notified",
             Self::Nscc(_) => "nscc",
             Self::Swift(_) => "swift",
@@ -235,6 +246,12 @@ impl Controller {
     pub(crate) fn on_feedback(&mut self, feedback: &Feedback, in_flight: u32, now: Time) {
         match self {
             Self::Fixed(fixed) => fixed.on_feedback(feedback),
+            Self::Auto(auto) => {
+                if let Some(mut nscc) = auto.on_feedback(feedback, in_flight) {
+                    nscc.on_feedback(feedback, in_flight, now);
+                    *self = Self::Nscc(nscc);
+                }
+            }
             Self::Notified(notified) => notified.on_feedback(feedback),
             Self::Nscc(nscc) => nscc.on_feedback(feedback, in_flight, now),
             Self::Swift(swift) => swift.on_feedback(feedback, now),
@@ -252,6 +269,7 @@ impl Controller {
     pub(crate) fn timed_out(&mut self) {
         match self {
             Self::Fixed(fixed) => fixed.timed_out(),
+            Self::Auto(auto) => auto.timed_out(),
             Self::Notified(notified) => notified.timed_out(),
             Self::Nscc(nscc) => nscc.timed_out(),
             Self::Swift(swift) => swift.timed_out(),
@@ -268,7 +286,8 @@ impl Controller {
     /// The peer tells of congestion (CNP); `round_trip` is the smoothed time, once measured.
     pub(crate) fn notified(&mut self, round_trip: Option<Span>, now: Time) {
         match self {
-            Self::Fixed(_) | Self::Nscc(_) | Self::Swift(_) | Self::Dctcp(_) => {}
+            Self::Fixed(_) | Self::Auto(_) | Self::Nscc(_) => {}
+            Self::Swift(_) | Self::Dctcp(_) => {}
             Self::SwiftCsig(_) | Self::Timely(_) | Self::Poseidon(_) | Self::Hpcc(_) => {}
             Self::Rttcc(_) => {}
             Self::Notified(notified) => notified.notified(round_trip, now),

@@ -15,7 +15,7 @@
 
 use super::lanes::Lanes;
 use super::ways::Ways;
-use crate::congestion::{Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow};
+use crate::congestion::{Auto, Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow};
 use crate::congestion::{Hpcc, Nscc, Poseidon, Rttcc, Swift, SwiftCsig, Timely};
 use crate::path::{self, Blocks, Entropy, LostPacket, PathSet};
 use crate::stats::{PathLoad, PathSignal, PathStatistics};
@@ -74,6 +74,17 @@ pub(super) struct Steering {
     spread_lanes: u8,
 }
 
+fn nscc(agreed: &MultipathConfig, plan: &SteeringPlan, config: &EngineConfig) -> Nscc {
+    let coalesced = config.ack_packets;
+    Nscc::new(
+        plan.window,
+        plan.mtu,
+        config.base_rtt,
+        agreed.marks,
+        coalesced,
+    )
+}
+
 /// Controllers of a queue pair at most; further sub-paths share them.
 const LANES: u16 = 16;
 
@@ -91,12 +102,12 @@ impl Steering {
             }
             (None, _) => Controller::Notified(NotifiedWindow::new(window)),
             (Some(_), Congestion::Fixed) => Controller::Fixed(FixedWindow::new(window)),
-            (Some(agreed), Congestion::Nscc) => Controller::Nscc(Box::new(Nscc::new(
-                window,
-                mtu,
-                config.base_rtt,
-                agreed.marks,
-            ))),
+            (Some(agreed), Congestion::Auto) => {
+                Controller::Auto(Auto::new(window, nscc(agreed, plan, config)))
+            }
+            (Some(agreed), Congestion::Nscc) => {
+                Controller::Nscc(Box::new(nscc(agreed, plan, config)))
+            }
             (Some(_), Congestion::Swift) => {
                 Controller::Swift(Swift::new(window, mtu, config.base_rtt))
             }

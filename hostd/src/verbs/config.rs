@@ -185,8 +185,10 @@ const TRIMMED_DSCP: u8 = 42;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Congestion {
-    /// A window of fixed size.
+    /// A window of fixed size until a switch marks or trims a packet, then NSCC (CC-8).
     #[default]
+    Auto,
+    /// A window of fixed size.
     Fixed,
     /// NSCC of Ultra Ethernet: window by queueing delay, marks and trims (CC-8).
     Nscc,
@@ -213,7 +215,8 @@ pub enum Congestion {
 
 impl Congestion {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::Auto,
         Self::Fixed,
         Self::Nscc,
         Self::Swift,
@@ -229,6 +232,7 @@ impl Congestion {
     /// As it is written in configuration.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Fixed => "fixed",
             Self::Nscc => "nscc",
             Self::Swift => "swift",
@@ -248,7 +252,7 @@ impl Congestion {
     /// take two thirds of a link, not half. What TIMELY, Poseidon and RTTCC do is for flows, too.
     pub const fn may_be_of_a_path(self) -> bool {
         match self {
-            Self::Fixed | Self::Dctcp | Self::Dcqcn => false,
+            Self::Auto | Self::Fixed | Self::Dctcp | Self::Dcqcn => false,
             Self::Timely | Self::Poseidon | Self::Rttcc => false,
             Self::Nscc | Self::Swift | Self::SwiftCsig | Self::Hpcc => true,
         }
@@ -264,7 +268,7 @@ impl Congestion {
         let asks = |signal| signalling.is_some_and(|terms| terms.signals.contains(&signal));
         let share = asks(Signal::AvailableShare) || asks(Signal::AvailableBandwidth);
         match self {
-            Self::Fixed | Self::Nscc | Self::Swift | Self::Dctcp => None,
+            Self::Auto | Self::Fixed | Self::Nscc | Self::Swift | Self::Dctcp => None,
             Self::Dcqcn | Self::Timely | Self::Rttcc => None,
             Self::Hpcc => int
                 .is_none()

@@ -20,7 +20,8 @@ use rand_pcg::Pcg64Mcg;
 /// Where BTH begins over IPv4.
 const BTH: usize = 14 + 20 + 8;
 
-const ALGORITHMS: [Congestion; 9] = [
+const ALGORITHMS: [Congestion; 10] = [
+    Congestion::Auto,
     Congestion::Fixed,
     Congestion::Nscc,
     Congestion::Swift,

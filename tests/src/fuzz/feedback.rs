@@ -27,7 +27,8 @@ const PEERS: [u32; 2] = [0x2345, 0x2346];
 /// Acknowledgements that may come once more.
 const HISTORY: usize = 8;
 
-const CONGESTION: [Congestion; 10] = [
+const CONGESTION: [Congestion; 11] = [
+    Congestion::Auto,
     Congestion::Fixed,
     Congestion::Nscc,
     Congestion::Swift,

@@ -80,7 +80,7 @@ const SIGNALS: &str = "[csig]\nenabled = true\nwindow_microseconds = 20\n";
 const fn needs(algorithm: Congestion) -> Needs {
     let (switches, marks, host) = match algorithm {
         Congestion::Fixed | Congestion::Swift | Congestion::Rttcc => ("", None, ""),
-        Congestion::Nscc => ("", Some((60_000, 180_000, 100.0)), ""),
+        Congestion::Auto | Congestion::Nscc => ("", Some((60_000, 180_000, 100.0)), ""),
         Congestion::SwiftCsig => (SIGNALS, None, "csig = {}\n"),
         Congestion::Poseidon => (SIGNALS, None, "csig = { signals = [\"delay\"] }\n"),
         Congestion::Dctcp => ("", Some((35_000, 140_000, 100.0)), ""),

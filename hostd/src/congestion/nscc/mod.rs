@@ -98,6 +98,10 @@ const CROWD_IDLE: f64 = 0.05;
 /// Above this many shares a trim leaves one.
 const CROWD_MOST: f64 = 1.5;
 
+/// Acknowledgements that the window has packets for however short the path is. The peer sends one
+/// for several packets: with fewer in flight each would wait until the peer ends its delay.
+const CLOCK: u32 = 2;
+
 /// Bytes that a packet takes on the line beside its payload: headers over IPv4, and 24 of framing.
 const OVERHEAD: f64 = 98.0;
 
@@ -110,6 +114,8 @@ struct Path {
     target: f64,
     /// Largest window.
     most: f64,
+    /// Bytes that get through in an interval of quick adapt, unless the network is to blame.
+    little: f64,
     /// With which a connection begins.
     first: f64,
     /// What the line has for each of those that share it, in bytes of window; zero if the peer has
@@ -128,6 +134,8 @@ pub(crate) struct Nscc {
     mtu: f64,
     /// Most bytes in flight by configuration.
     limit: f64,
+    /// The window may have so many bytes however short the path is.
+    clocked: f64,
     /// Target of the queueing delay, in round trips.
     target: f64,
     /// Bytes in a nanosecond; zero: not known.
@@ -166,13 +174,15 @@ pub(crate) struct Nscc {
 
 impl Nscc {
     /// At most `window` packets of `mtu` bytes. `base`: the round trip without queueing, zero if it
-    /// is to be measured. `trims`: switches may trim packets, and the peer tells.
-    pub(crate) fn new(window: u32, mtu: u16, base: Span, trims: bool) -> Self {
+    /// is to be measured. `trims`: switches may trim packets, and the peer tells. `coalesced`:
+    /// packets to an acknowledgement.
+    pub(crate) fn new(window: u32, mtu: u16, base: Span, trims: bool, coalesced: u32) -> Self {
         let mtu = f64::from(mtu.max(1));
         let limit = f64::from(window.max(1)) * mtu;
         Self {
             mtu,
             limit,
+            clocked: f64::from(coalesced.saturating_mul(CLOCK)) * mtu,
             target: if trims {
                 TARGET_TRIMMING
             } else {
@@ -257,7 +267,8 @@ impl Nscc {
             true => product / (1.0 + OVERHEAD / self.mtu) / self.crowd,
             false => 0.0,
         };
-        let most = (product * WINDOW).min(self.limit).max(self.mtu);
+        let whole = (product * WINDOW).min(self.limit);
+        let most = whole.max(self.clocked.min(self.limit)).max(self.mtu);
         Some(Path {
             base,
             target: base
@@ -271,21 +282,34 @@ impl Nscc {
             fair,
             share: if self.crowd >= CROWD { fair } else { 0.0 },
             most,
+            little: whole * GATE,
             scale: product / REFERENCE.0,
         })
     }
 
+    /// Learns how long the round trip takes without queueing.
+    pub(super) fn measure(&mut self, feedback: &Feedback) {
+        let (false, Some(measured)) = (self.configured, feedback.round_trip) else {
+            return;
+        };
+        // Delays are divided by it; an answer within a tick of the clock takes no time.
+        let measured = measured.max(Span::from_nanos(1));
+        let known = self.base.is_some();
+        self.base = Some(self.base.map_or(measured, |base| base.min(measured)));
+        if let (false, Some(path)) = (known, self.path()) {
+            self.window = self.window.min(path.first);
+        }
+    }
+
+    /// It takes over from a window that nobody steered, of which `in_flight` packets are still on
+    /// their way.
+    pub(super) fn take_over(&mut self, in_flight: u32) {
+        self.ignored = f64::from(in_flight) * self.mtu;
+    }
+
     /// The outcome of a packet is known; that of `in_flight` packets is not.
     pub(crate) fn on_feedback(&mut self, feedback: &Feedback, in_flight: u32, now: Time) {
-        if let (false, Some(measured)) = (self.configured, feedback.round_trip) {
-            // Delays are divided by it; an answer within a tick of the clock takes no time.
-            let measured = measured.max(Span::from_nanos(1));
-            let known = self.base.is_some();
-            self.base = Some(self.base.map_or(measured, |base| base.min(measured)));
-            if let (false, Some(path)) = (known, self.path()) {
-                self.window = self.window.min(path.first);
-            }
-        }
+        self.measure(feedback);
         let Some(path) = self.path() else { return };
         let in_flight = f64::from(in_flight) * self.mtu;
         match feedback.fate {
@@ -461,7 +485,7 @@ impl Nscc {
         }
         let begun = self.interval_end.is_some();
         // The share of a crowd is less than a packet in an interval, and better known.
-        let little = self.achieved < path.most * GATE && !self.is_crowded(path);
+        let little = self.achieved < path.little && !self.is_crowded(path);
         let adapts = begun && little && (bad || self.suffered);
         if adapts {
             // With less than a packet in an interval it is not known how much less.

@@ -6,7 +6,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
 fn nscc() -> Nscc {
-    let mut nscc = Nscc::new(224, MTU, BASE, true);
+    let mut nscc = Nscc::new(224, MTU, BASE, true, 8);
     nscc.set_speed(Rate::from_gbps(100));
     nscc
 }
@@ -27,7 +27,7 @@ fn arrive(nscc: &mut Nscc, from: Time, packets: u32, micros: u64, marked: bool) 
 /// unless something comes marked, late or trimmed.
 #[test]
 fn it_begins_with_a_full_pipe() {
-    let mut nscc = Nscc::new(224, MTU, Span::ZERO, true);
+    let mut nscc = Nscc::new(224, MTU, Span::ZERO, true, 8);
     assert_eq!(nscc.window(), 224, "nothing is known");
     nscc.set_speed(Rate::from_gbps(100));
     let first = Feedback {
@@ -54,7 +54,7 @@ fn it_begins_with_a_full_pipe() {
     let mut whole = self::nscc();
     arrive(&mut whole, start, 100, 2, false);
     assert_eq!(whole.window(), 64, "1.5 products");
-    let mut narrow = Nscc::new(16, MTU, BASE, true);
+    let mut narrow = Nscc::new(16, MTU, BASE, true, 8);
     narrow.set_speed(Rate::from_gbps(100));
     assert_eq!(narrow.window(), 16, "the configured window bounds it");
 }
@@ -278,7 +278,7 @@ fn forged_crowds_open_no_window() {
     nscc.crowd(1);
     assert!((1..=most).contains(&nscc.window()), "{nscc:?}");
 
-    let mut nscc = Nscc::new(224, MTU, Span::ZERO, true);
+    let mut nscc = Nscc::new(224, MTU, Span::ZERO, true, 8);
     nscc.set_speed(Rate::from_gbps(100));
     let at_once = Feedback {
         round_trip: Some(Span::ZERO),

@@ -4,6 +4,7 @@
 
 mod ends;
 mod groups;
+mod mpi;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

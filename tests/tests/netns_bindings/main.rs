@@ -5,6 +5,7 @@
 mod ends;
 mod groups;
 mod mpi;
+mod torch;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -68,7 +68,7 @@ twin: setup
 
 # Binaries first: the tests in namespaces run the daemons that cargo built.
 test: setup
-	scripts/setup --guest
+	scripts/setup --guest --jobs
 	$(CARGO) build --workspace --bins
 	$(CARGO) test --workspace --no-fail-fast
 

@@ -21,14 +21,15 @@ const PROGRAMS: [&str; 8] = [
     "fabric",
 ];
 
-/// The C library.
-const LIBRARY: [&str; 6] = [
+/// The C library, and what stands on it.
+const LIBRARY: [&str; 7] = [
     "include/hostd.h",
     "lib/libhostd.a",
     "lib/libhostd.so",
     "lib/libhostd.so.0",
     "lib/libhostd.so.0.1.0",
     "lib/pkgconfig/hostd.pc",
+    "share/hostd/hostd_pmpi.c",
 ];
 
 /// Folders of `etc/` with what runs beside the daemons.

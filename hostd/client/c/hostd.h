@@ -13,7 +13,7 @@
  * back in any order: what another object needs stays until that is given back, too.
  *
  * Threads. Handles may be used by all threads. One call at a time may be under way with a queue pair,
- * a completion queue, a shared receive queue or a listener; a second one is answered with
+ * a completion queue, a shared receive queue, a listener or a group; a second one is answered with
  * HOSTD_ERR_BUSY. After fork() the child opens a context of its own.
  *
  * Time-outs are milliseconds; negative ones have no end. The end of hostd ends every wait, with
@@ -37,7 +37,9 @@ enum hostd_limit {
     HOSTD_PRIVATE_MAX = 32, /* bytes of private data */
     HOSTD_SGE_MAX = 16,     /* pieces of memory of a request */
     HOSTD_INLINE_MAX = 256, /* bytes of a request inline */
-    HOSTD_WEIGHTS_MAX = 32  /* weights in one change of paths */
+    HOSTD_WEIGHTS_MAX = 32, /* weights in one change of paths */
+    HOSTD_GROUP_MAX = 64,   /* members of a group */
+    HOSTD_GROUP_PIECE = 8388608 /* bytes that a collective of a group works on at once */
 };
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
@@ -62,7 +64,8 @@ enum hostd_error {
     /* Classes: the error is the class less the reason. */
     HOSTD_ERR_REFUSED = -100,     /* hostd refused the request */
     HOSTD_ERR_CONNECT = -200,     /* a connection did not come about */
-    HOSTD_ERR_DISCONNECTED = -300 /* the connection has ended */
+    HOSTD_ERR_DISCONNECTED = -300, /* the connection has ended */
+    HOSTD_ERR_GROUP = -400        /* a group has failed or did not form; less an enum hostd_cause */
 };
 
 /* Why a request was refused or a connection ended. */
@@ -88,6 +91,23 @@ enum hostd_reason {
     HOSTD_REASON_BUSY = 18         /* the peer takes no more requests at present */
 };
 
+/* Why a group has failed, or did not form. Of the first seven hostd_last_rank() says whose doing it is. */
+enum hostd_cause {
+    HOSTD_CAUSE_LOST = 0,         /* its process or its host has ended, or there is no way to it */
+    HOSTD_CAUSE_LEFT = 1,         /* it has given the group back before the others */
+    HOSTD_CAUSE_LATE = 2,         /* the others waited for it in vain */
+    HOSTD_CAUSE_MISSING = 3,      /* it did not join in time */
+    HOSTD_CAUSE_MISMATCH = 4,     /* it calls something else than the others */
+    HOSTD_CAUSE_ABANDONED = 5,    /* it gave a collective up that was under way */
+    HOSTD_CAUSE_PROTOCOL = 6,     /* it sent what no member sends */
+    HOSTD_CAUSE_NO_SUCH_RANK = 7, /* rank 0 refuses: the group has no such rank, */
+    HOSTD_CAUSE_RANK_TAKEN = 8,   /* another member has this rank, */
+    HOSTD_CAUSE_SIZE = 9,         /* the group has another size, */
+    HOSTD_CAUSE_SEGMENT = 10,     /* the group has other segments, */
+    HOSTD_CAUSE_VERSION = 11,     /* or it speaks another version */
+    HOSTD_CAUSE_WORK = 12         /* a work request of this member failed */
+};
+
 /* Version of the library, as "0.1.0". */
 const char *hostd_version(void);
 
@@ -95,11 +115,17 @@ const char *hostd_version(void);
  * fails. */
 const char *hostd_last_error(void);
 
-/* What an error means, without particulars. Never NULL; good for ever, as are the next two. */
+/* The rank of the member of a group that the last error of this thread names; -1 if it names none. */
+int hostd_last_rank(void);
+
+/* What an error means, without particulars. Never NULL; good for ever, as are the next three. */
 const char *hostd_strerror(int error);
 
 /* What a reason means. */
 const char *hostd_reason_str(int reason);
+
+/* What a cause means. */
+const char *hostd_cause_str(int cause);
 
 /* What the status of a completion means. */
 const char *hostd_wc_status_str(uint32_t status);
@@ -107,7 +133,7 @@ const char *hostd_wc_status_str(uint32_t status);
 /* The error without its reason: HOSTD_ERR_REFUSED, for instance. Zero for what is no error. */
 int hostd_error_class(int error);
 
-/* The reason in an error, or -1 without one. */
+/* The reason in an error, or -1 without one. Of HOSTD_ERR_GROUP it is an enum hostd_cause. */
 int hostd_error_reason(int error);
 
 /* ---- Context --------------------------------------------------------------------------------- */
@@ -496,6 +522,93 @@ int hostd_disconnect(struct hostd_qp *qp, int timeout_ms);
 /* Waits until the connection has ended, and returns why (enum hostd_reason). HOSTD_ERR_TIMED_OUT if it has
  * not. */
 int hostd_wait_disconnected(struct hostd_qp *qp, int timeout_ms);
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+/* A member's part of a group of processes that call collectives together: all of them the same ones, in
+ * the same order, with vectors of the same length. A call returns when its result is there, or with an error.
+ * After HOSTD_ERR_GROUP, HOSTD_ERR_DAEMON_GONE and the like the group has failed, at all members; each
+ * later call says the same. After HOSTD_ERR_ARGUMENT, HOSTD_ERR_HANDLE and HOSTD_ERR_BUSY nothing was done. */
+struct hostd_group;
+
+enum hostd_group_flags {
+    HOSTD_GROUP_DETERMINISTIC = 1 /* reduce in the order of the ranks; the same at all members */
+};
+
+/* What a member joins with. Zeros choose what is usual, unless it says otherwise. */
+struct hostd_group_attr {
+    uint32_t rank;                   /* of this member */
+    uint32_t size;                   /* members, 1 to HOSTD_GROUP_MAX; the same at all */
+    const char *address;             /* of rank 0's host; rank 0 itself does not need it */
+    struct hostd_listener *listener; /* of rank 0: where it waits for the others, and used up by that;
+                                      * NULL: at `port` */
+    uint16_t port;                   /* where rank 0 waits */
+    uint16_t reserved;
+    uint32_t flags;                  /* enum hostd_group_flags */
+    uint32_t join_timeout_ms;        /* for how long members wait for each other to join; 0: 30 s */
+    uint32_t timeout_ms;             /* for how long a collective may stand still; 0: 30 s */
+    uint32_t segment;                /* bytes that are sent and reduced at once, a multiple of 8 from 1 KiB to
+                                      * 1 MiB and the same at all members; 0: 32 KiB */
+};
+
+/* Elements of vectors, in the order of this machine's bytes. */
+enum hostd_type {
+    HOSTD_TYPE_I32 = 1,
+    HOSTD_TYPE_I64 = 2,
+    HOSTD_TYPE_U32 = 3,
+    HOSTD_TYPE_U64 = 4,
+    HOSTD_TYPE_F16 = 5,  /* IEEE 754 binary16 */
+    HOSTD_TYPE_BF16 = 6, /* the upper half of a binary32 */
+    HOSTD_TYPE_F32 = 7,
+    HOSTD_TYPE_F64 = 8
+};
+
+/* How two elements become one. Integers wrap; the minimum and the maximum of floats are NaN if one is. */
+enum hostd_op {
+    HOSTD_OP_SUM = 1,
+    HOSTD_OP_PRODUCT = 2,
+    HOSTD_OP_MIN = 3,
+    HOSTD_OP_MAX = 4,
+    HOSTD_OP_AND = 5, /* of integers only, like those below */
+    HOSTD_OP_OR = 6,
+    HOSTD_OP_XOR = 7
+};
+
+/* Forms a group as rank 0, or joins it, and waits until all members have joined. */
+int hostd_group_create(struct hostd_context *context, const struct hostd_group_attr *attr,
+                       struct hostd_group **group);
+
+/* Gives this member's part back. That is no failure for collectives that it has taken part in. */
+int hostd_group_destroy(struct hostd_group *group);
+
+/* What hostd_group_set_idle() takes. */
+typedef void (*hostd_idle)(void *argument);
+
+/* Has `idle` called with `argument` over and over while a call with the group waits, which then does not
+ * sleep: for other work that must go on, or to sleep shortly. It must not call with the group. NULL: calls
+ * sleep until something comes, as they do at first. */
+int hostd_group_set_idle(struct hostd_group *group, hostd_idle idle, void *argument);
+
+/* Gives each member in `to` what comes of the vectors of all, which are in `from`, or in `to` itself if
+ * `from` is NULL. Vectors in regions of the group's context are worked on where they are; others, which
+ * may be any memory, are copied through a region of the group. The two must not overlap. `element` is an enum
+ * hostd_type, `operation` an enum hostd_op. */
+int hostd_group_allreduce(struct hostd_group *group, const void *from, void *to, uint64_t count, uint32_t element,
+                          uint32_t operation);
+
+/* The same, but the member `root` alone gets it. The others' vectors stay as they are; they need no `to`. */
+int hostd_group_reduce(struct hostd_group *group, const void *from, void *to, uint64_t count, uint32_t element,
+                       uint32_t operation, uint32_t root);
+
+/* Gives each member the bytes of `root`. */
+int hostd_group_broadcast(struct hostd_group *group, void *data, uint64_t bytes, uint32_t root);
+
+/* Gives each member in `to` the blocks of all, by rank. `from` is the own one, of `bytes` bytes; NULL: it
+ * stands in its place already. Blocks are copied through a region of the group. */
+int hostd_group_allgather(struct hostd_group *group, const void *from, void *to, uint64_t bytes);
+
+/* Waits until all members have called it. */
+int hostd_group_barrier(struct hostd_group *group);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use fabric_tests::installed::{self, Linked, library_folder, root};
-use lab::observe::fabric;
+use lab::observe::{fabric, rows};
 use lab::{Lab, exclusive};
 use nix::fcntl::Flock;
 use tempfile::TempDir;
@@ -49,11 +49,34 @@ impl Rig {
 
     /// Where servers are reached.
     pub(crate) fn server_address(&self) -> String {
-        self.lab.host("h2").address(false).to_string()
+        self.address("h2")
+    }
+
+    /// The address of a host.
+    pub(crate) fn address(&self, host: &str) -> String {
+        self.lab.host(host).address(false).to_string()
+    }
+
+    /// The folder of the installed library.
+    pub(crate) fn system(&self) -> &Path {
+        self.system.path()
+    }
+
+    /// Where applications reach the daemon of a host.
+    pub(crate) fn socket(&self, host: &str) -> PathBuf {
+        lab::node_dir(self.lab.name(), host).join("hostd.sock")
+    }
+
+    /// Bytes that hostd has sent from a host.
+    pub(crate) fn sent(&self, host: &str) -> u64 {
+        let ports = rows(self.lab.hostctl(host, &["show", "ports"]).unwrap());
+        assert!(!ports.is_empty());
+        let bytes = ports.iter().map(|port| port["tx_bytes"].as_u64().unwrap());
+        bytes.sum()
     }
 
     /// A program on a host, which finds the installed library and the tree's Python package.
-    fn command(&self, host: &str, words: &[String]) -> Command {
+    pub(crate) fn command(&self, host: &str, words: &[String]) -> Command {
         let library = library_folder(self.system.path());
         let mut command = self.lab.host(host).command(words);
         command

@@ -1,7 +1,11 @@
 //! The libraries for C and Python over real daemons in a laboratory: their examples, with each
-//! other and with those in Rust, and what they answer to mistakes.
+//! other and with those in Rust, and what they answer to mistakes; and what stands on them: MPI and
+//! PyTorch.
 
 mod ends;
+mod groups;
+mod mpi;
+mod torch;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -224,6 +224,70 @@ static void connections(void)
     IS(HOSTD_ERR_HANDLE, hostd_get_request(listener, 0, &request));
 }
 
+static void count_calls(void *argument)
+{
+    ++*(int *)argument;
+}
+
+/* What cannot be does a group no harm. */
+static void groups(void)
+{
+    struct hostd_group_attr attr = {0};
+    struct hostd_group *group;
+    struct hostd_listener *listener;
+    struct hostd_context *other;
+    uint64_t numbers[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    int calls = 0;
+
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_create(context, &attr, &group));
+    attr.size = HOSTD_GROUP_MAX + 1;
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_create(context, &attr, &group));
+    attr.size = 2;
+    attr.flags = 2;
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_create(context, &attr, &group));
+    attr.flags = 0;
+    attr.segment = 1001;
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_create(context, &attr, &group));
+    attr.segment = 0;
+    attr.rank = 1;
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_create(context, &attr, &group));
+    attr.rank = 0;
+    /* Nobody joins: the listener is used up. */
+    IS(0, hostd_listen(context, NULL, 0, 4, &listener));
+    attr.listener = listener;
+    attr.join_timeout_ms = 50;
+    IS(HOSTD_ERR_GROUP - HOSTD_CAUSE_MISSING, hostd_group_create(context, &attr, &group));
+    if (hostd_last_rank() != 1 || hostd_error_reason(HOSTD_ERR_GROUP - HOSTD_CAUSE_MISSING) != HOSTD_CAUSE_MISSING)
+        exit(1);
+    IS(HOSTD_ERR_HANDLE, hostd_listener_port(listener));
+    IS(HOSTD_ERR_HANDLE, hostd_group_create(context, &attr, &group));
+    IS(0, hostd_open(NULL, TIMEOUT_MS, &other));
+    IS(0, hostd_listen(other, NULL, 0, 4, &attr.listener));
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_create(context, &attr, &group));
+    IS(0, hostd_close(other));
+
+    attr.size = 1;
+    attr.listener = NULL;
+    IS(0, hostd_group_create(context, &attr, &group));
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_allreduce(group, numbers, numbers + 1, 4, HOSTD_TYPE_U64, HOSTD_OP_SUM));
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_allreduce(group, numbers, NULL, 4, HOSTD_TYPE_U64, HOSTD_OP_SUM));
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_allreduce(group, NULL, numbers, 4, HOSTD_TYPE_F64, HOSTD_OP_XOR));
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_reduce(group, NULL, numbers, 4, HOSTD_TYPE_U64, HOSTD_OP_SUM, 1));
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_broadcast(group, numbers, 8, 1));
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_broadcast(group, NULL, 8, 0));
+    IS(HOSTD_ERR_ARGUMENT, hostd_group_allgather(group, NULL, numbers, UINT64_MAX));
+    if (numbers[0] != 1 || numbers[4] != 5)
+        exit(1);
+    IS(0, hostd_group_set_idle(group, count_calls, &calls));
+    IS(0, hostd_group_allreduce(group, numbers, numbers + 4, 4, HOSTD_TYPE_U64, HOSTD_OP_SUM));
+    if (numbers[0] != 1 || numbers[4] != 1 || numbers[7] != 4)
+        exit(1);
+    IS(0, hostd_group_allreduce(group, NULL, NULL, 0, HOSTD_TYPE_U64, HOSTD_OP_SUM));
+    IS(0, hostd_group_barrier(group));
+    IS(0, hostd_group_destroy(group));
+    IS(HOSTD_ERR_HANDLE, hostd_group_barrier(group));
+}
+
 /* Waits until hostd is killed: every call says so then, and all can be given back. */
 static int outlive(void)
 {
@@ -261,6 +325,7 @@ int main(int argc, char **argv)
     shared();
     connections();
     threads();
+    groups();
     /* What others need is given back first, and they go on. */
     qp = new_qp(NULL);
     IS(0, hostd_close(context));

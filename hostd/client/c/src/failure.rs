@@ -1,7 +1,8 @@
 //! Results of functions: errors as numbers, the text of the last one, and panics that end here.
 
+use hostd_client::group::{Cause, GroupError, Refusal};
 use hostd_client::{Error, ErrorCode};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,12 +20,16 @@ pub(crate) const REFUSED: c_int = -100;
 pub(crate) const CONNECT: c_int = -200;
 /// `HOSTD_ERR_DISCONNECTED`.
 pub(crate) const DISCONNECTED: c_int = -300;
+/// `HOSTD_ERR_GROUP`.
+pub(crate) const GROUP: c_int = -400;
 
 /// Why a function failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: c_int,
     text: String,
+    /// The member whose doing it is.
+    rank: Option<usize>,
 }
 
 /// What a function comes to: zero or a count, or why not.
@@ -32,8 +37,8 @@ pub(crate) type Outcome = Result<c_int, Failure>;
 
 impl Failure {
     pub(crate) fn new(code: c_int, text: impl Into<String>) -> Self {
-        let text = text.into();
-        Self { code, text }
+        let (text, rank) = (text.into(), None);
+        Self { code, text, rank }
     }
 
     /// A null pointer, or a value that cannot be.
@@ -47,33 +52,86 @@ fn classed(class: c_int, reason: ErrorCode) -> c_int {
     class - c_int::try_from(reason as u32).expect("a reason is below 100")
 }
 
+/// The number of an error of the library.
+fn code_of(error: &Error) -> c_int {
+    match error {
+        Error::NoDaemon { .. } => -4,
+        Error::DaemonGone => -5,
+        Error::TimedOut => -6,
+        Error::QueueFull => -7,
+        Error::OutOfRange { .. } => -8,
+        Error::AtomicLength(_) => -9,
+        Error::SharedReceives => -10,
+        Error::TooManyPieces(_) => -11,
+        Error::NotInline(_) => -12,
+        Error::Protocol(_) => -13,
+        Error::Kernel { .. } => -14,
+        Error::Memory(_) => -15,
+        Error::Refused { code, .. } => classed(REFUSED, *code),
+        Error::ConnectFailed { reason, .. } => classed(CONNECT, *reason),
+        Error::Disconnected(reason) => classed(DISCONNECTED, *reason),
+        // No function of this library is a member of a job in a switch.
+        Error::Collective { .. } => DEFECT,
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let code = match &error {
-            Error::NoDaemon { .. } => -4,
-            Error::DaemonGone => -5,
-            Error::TimedOut => -6,
-            Error::QueueFull => -7,
-            Error::OutOfRange { .. } => -8,
-            Error::AtomicLength(_) => -9,
-            Error::SharedReceives => -10,
-            Error::TooManyPieces(_) => -11,
-            Error::NotInline(_) => -12,
-            Error::Protocol(_) => -13,
-            Error::Kernel { .. } => -14,
-            Error::Memory(_) => -15,
-            Error::Refused { code, .. } => classed(REFUSED, *code),
-            Error::ConnectFailed { reason, .. } => classed(CONNECT, *reason),
-            Error::Disconnected(reason) => classed(DISCONNECTED, *reason),
-            // No function of this library begins a collective.
-            Error::Collective { .. } => DEFECT,
+        Self::new(code_of(&error), error.to_string())
+    }
+}
+
+/// The number of a cause (`enum hostd_cause`).
+pub(crate) fn cause_of(cause: &Cause) -> c_int {
+    match cause {
+        Cause::Lost => 0,
+        Cause::Left => 1,
+        Cause::Late => 2,
+        Cause::Missing => 3,
+        Cause::Mismatch { .. } => 4,
+        Cause::Abandoned => 5,
+        Cause::Protocol => 6,
+    }
+}
+
+/// The number of why a member does not join: behind the causes.
+pub(crate) fn refusal_of(refusal: Refusal) -> c_int {
+    match refusal {
+        Refusal::NoSuchRank => 7,
+        Refusal::RankTaken => 8,
+        Refusal::Size => 9,
+        Refusal::Segment => 10,
+        Refusal::Version => 11,
+    }
+}
+
+/// `HOSTD_CAUSE_WORK`.
+const WORK: c_int = 12;
+
+impl From<GroupError> for Failure {
+    fn from(error: GroupError) -> Self {
+        let (code, rank) = match &error {
+            GroupError::Failed(failure) => (GROUP - cause_of(&failure.cause), Some(failure.rank)),
+            GroupError::Host(own) => (code_of(own), None),
+            GroupError::Work(_) => (GROUP - WORK, None),
+            GroupError::Argument(_) => (ARGUMENT, None),
+            GroupError::Refused(refusal) => (GROUP - refusal_of(*refusal), None),
         };
-        Self::new(code, error.to_string())
+        let text = error.to_string();
+        Self { code, text, rank }
     }
 }
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
+    static RANK: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The member that the last error of this thread names, or -1.
+pub(crate) fn last_rank() -> c_int {
+    let rank = RANK.try_with(Cell::get).ok().flatten();
+    rank.and_then(|rank| c_int::try_from(rank).ok())
+        .unwrap_or(-1)
 }
 
 /// What [`answer`] was told last in this thread.
@@ -82,12 +140,13 @@ pub(crate) fn last() -> *const c_char {
     text.unwrap_or(c"".as_ptr())
 }
 
-fn remember(text: String) {
-    let mut bytes = text.into_bytes();
+fn remember(failure: Failure) {
+    let mut bytes = failure.text.into_bytes();
     bytes.retain(|byte| *byte != 0);
     let text = CString::new(bytes).expect("no zeros are left");
     // A thread that is just ending asks no more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = text);
+    let _ = RANK.try_with(|rank| rank.set(failure.rank));
 }
 
 /// What a function returns: the number of `work`, or a negative error, whose text is remembered for
@@ -109,8 +168,9 @@ pub(crate) fn answer(work: impl FnOnce() -> Outcome) -> c_int {
             count
         }
         Err(failure) => {
-            remember(failure.text);
-            failure.code
+            let code = failure.code;
+            remember(failure);
+            code
         }
     }
 }
@@ -127,6 +187,7 @@ pub(crate) fn error_text(error: c_int) -> &'static CStr {
         REFUSED => c"hostd refused",
         CONNECT => c"no connection",
         DISCONNECTED => c"the connection has ended",
+        GROUP => c"the group has failed, or there is none",
         ARGUMENT => c"a null pointer, or a value that cannot be",
         HANDLE => c"not the handle of such an object, or it was given back",
         BUSY => c"another thread is in a call with the object",
@@ -153,17 +214,23 @@ pub(crate) fn class(error: c_int) -> c_int {
         0.. => 0,
         DEFECT..0 => error,
         _ => match error / 100 * 100 {
-            class @ (REFUSED | CONNECT | DISCONNECTED) if reason_of(error).is_some() => class,
+            class @ (REFUSED | CONNECT | DISCONNECTED | GROUP) if reason_of(error).is_some() => {
+                class
+            }
             _ => 0,
         },
     }
 }
 
-/// The reason in an error of a class.
+/// The reason in an error of a class; of groups the cause.
 pub(crate) fn reason_of(error: c_int) -> Option<c_int> {
-    let within = (DISCONNECTED - 99..=REFUSED).contains(&error);
     let reason = -(error % 100);
-    (within && reason_text(reason).is_some()).then_some(reason)
+    let known = match error {
+        _ if (DISCONNECTED - 99..=REFUSED).contains(&error) => reason_text(reason),
+        _ if (GROUP - 99..=GROUP).contains(&error) => cause_text(reason),
+        _ => None,
+    };
+    known.map(|_| reason)
 }
 
 /// What a reason means.
@@ -171,6 +238,29 @@ pub(crate) fn reason_text(reason: c_int) -> Option<&'static CStr> {
     let index = usize::try_from(reason).ok()?;
     REASONS.get(index).copied()
 }
+
+/// What a cause means.
+pub(crate) fn cause_text(cause: c_int) -> Option<&'static CStr> {
+    let index = usize::try_from(cause).ok()?;
+    CAUSES.get(index).copied()
+}
+
+/// By number: of [`cause_of`], of [`refusal_of`], and [`WORK`].
+const CAUSES: [&CStr; 13] = [
+    c"a member is lost: it, its host or the way to it",
+    c"a member has left the group",
+    c"a member is late: the others waited for it in vain",
+    c"a member did not join in time",
+    c"a member calls something else than the others",
+    c"a member gave a collective up that was under way",
+    c"a member sent what no member sends",
+    c"the group has no such rank",
+    c"another member has this rank",
+    c"the group has another size",
+    c"the group has segments of another length",
+    c"no group waits there, or it speaks another version",
+    c"a work request of this member failed",
+];
 
 /// By number; a test compares them with those of the library.
 const REASONS: [&CStr; 19] = [
@@ -198,9 +288,10 @@ const REASONS: [&CStr; 19] = [
 #[cfg(test)]
 mod tests {
     use super::{
-        CONNECT, DEFECT, DISCONNECTED, Failure, REFUSED, answer, class, error_text, last,
-        reason_of, reason_text,
+        CONNECT, DEFECT, DISCONNECTED, Failure, GROUP, REFUSED, answer, cause_text, class,
+        error_text, last, last_rank, reason_of, reason_text,
     };
+    use hostd_client::group::{Cause, GroupError, Refusal};
     use hostd_client::{Error, ErrorCode};
     use std::ffi::CStr;
 
@@ -244,14 +335,34 @@ mod tests {
             }
         }
         assert_eq!(reason_text(19), None);
-        for other in [0, 7, -1, -16, -17, -99, -119, -199, -400, i32::MIN] {
+        for other in [0, 7, -1, -16, -17, -99, -119, -199, -413, -500, i32::MIN] {
             assert_eq!(reason_of(other), None, "{other}");
         }
-        for other in [0, 7, -17, -99, -119, -400, i32::MIN, i32::MAX] {
+        for other in [0, 7, -17, -99, -119, -413, -500, i32::MIN, i32::MAX] {
             assert_eq!(class(other), 0, "{other}");
         }
         assert_eq!(error_text(-17), c"unknown error");
         assert_eq!(error_text(-104), c"hostd refused");
+    }
+
+    /// HT-50: the failure of a group is an error with its cause, and the rank is told beside it.
+    #[test]
+    fn a_failed_group_names_the_rank() {
+        let cause = Cause::Late;
+        let failed = GroupError::Failed(hostd_client::group::Failure { rank: 3, cause });
+        let text = failed.to_string();
+        assert_eq!(answer(|| Err(failed.into())), GROUP - 2);
+        assert_eq!((last_rank(), last_text()), (3, text));
+        assert_eq!((class(GROUP - 2), reason_of(GROUP - 2)), (GROUP, Some(2)));
+        let refused = GroupError::Refused(Refusal::RankTaken);
+        assert_eq!(answer(|| Err(refused.into())), GROUP - 8);
+        assert_eq!(last_rank(), -1, "nobody's doing");
+        let gone = GroupError::from(Error::DaemonGone);
+        assert_eq!(answer(|| Err(gone.into())), -5);
+        for number in 0..13 {
+            assert!(cause_text(number).is_some(), "{number}");
+        }
+        assert_eq!((cause_text(13), cause_text(-1)), (None, None));
     }
 
     /// HT-4: a panic does not cross the boundary; it is an error with its text.

@@ -9,6 +9,7 @@
 //! number of its use; after 2²⁴ uses numbers begin anew.
 
 use crate::failure::{BUSY, DEFECT, Failure, HANDLE};
+use crate::group::Member;
 use crate::layout;
 use hostd_client::{
     CompletionQueue, ConnectRequest, Context, Listener, QueuePair, Region, SharedQueue,
@@ -49,6 +50,9 @@ impl<T> Table<T> {
 /// A connection request that was not answered yet.
 pub(crate) type Asked = Option<ConnectRequest>;
 
+/// A region. It is locked for moments only, and lives on while a collective works on it.
+pub(crate) type Memory = Arc<Region>;
+
 /// What has handles.
 pub(crate) trait Handled: Sized + 'static {
     /// The structure that the header declares, without members.
@@ -78,12 +82,13 @@ macro_rules! handled {
 
 handled! {
     Context as HostdContext, "hostd_context", 1;
-    Region as HostdMr, "hostd_mr", 2;
+    Memory as HostdMr, "hostd_mr", 2;
     CompletionQueue as HostdCq, "hostd_cq", 3;
     SharedQueue as HostdSrq, "hostd_srq", 4;
     QueuePair as HostdQp, "hostd_qp", 5;
     Listener as HostdListener, "hostd_listener", 6;
     Asked as HostdRequest, "hostd_request", 7;
+    Member as HostdGroup, "hostd_group", 8;
 }
 
 /// A new handle for `object`.
@@ -135,6 +140,31 @@ pub(crate) fn context(handle: *mut layout::HostdContext) -> Result<Context, Fail
     Ok(context.clone())
 }
 
+/// The region of `context` in which the `len` bytes from `address` on lie, and where there.
+///
+/// # Errors
+/// An earlier call with a region panicked.
+pub(crate) fn region_at(
+    context: &Context,
+    address: usize,
+    len: usize,
+) -> Result<Option<(Memory, usize)>, Failure> {
+    let table = Memory::table().places.read();
+    let places = table.map_err(|_| broken::<Memory>())?;
+    for object in places.all.iter().filter_map(|place| place.object.as_ref()) {
+        // Held for moments only.
+        let region = object.lock().map_err(|_| broken::<Memory>())?;
+        let offset = address.checked_sub(region.as_ptr().addr());
+        let inside = offset.filter(|offset| region.slice(*offset, len).is_ok());
+        if let Some(offset) = inside
+            && region.is_of(context)
+        {
+            return Ok(Some((region.clone(), offset)));
+        }
+    }
+    Ok(None)
+}
+
 /// Takes the object that `handle` stands for out of its table. It lives on while another thread is
 /// in a call with it.
 ///
@@ -146,6 +176,29 @@ pub(crate) fn take<T: Handled>(handle: *mut T::Opaque) -> Result<Arc<Mutex<T>>, 
     let object = places.all[index].object.take();
     places.free.push(index);
     object.ok_or_else(|| unknown::<T>(handle.addr()))
+}
+
+/// Takes an object that no other thread works with; its handle is one no more.
+///
+/// # Errors
+/// There is no such object, or another thread is in a call with it. Then it is as it was.
+pub(crate) fn take_alone<T: Handled>(handle: *mut T::Opaque) -> Result<T, Failure> {
+    let mut places = write::<T>()?;
+    let index = places.index::<T>(handle.addr())?;
+    let place = &mut places.all[index];
+    let object = place.object.take();
+    let object = object.ok_or_else(|| unknown::<T>(handle.addr()))?;
+    // Who works with an object has a share of it.
+    match Arc::try_unwrap(object) {
+        Ok(object) => {
+            places.free.push(index);
+            object.into_inner().map_err(|_| broken::<T>())
+        }
+        Err(shared) => {
+            place.object = Some(shared);
+            Err(busy::<T>())
+        }
+    }
 }
 
 /// Takes a connection request, which no other thread works with; its handle is one no more.

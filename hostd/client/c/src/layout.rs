@@ -17,7 +17,7 @@ macro_rules! opaque {
 }
 
 opaque! {
-    HostdContext HostdMr HostdCq HostdSrq HostdQp HostdListener HostdRequest
+    HostdContext HostdMr HostdCq HostdSrq HostdQp HostdListener HostdRequest HostdGroup
 }
 
 /// `struct hostd_limits`.
@@ -177,6 +177,22 @@ pub(crate) struct HostdRequestAttr {
     pub(crate) peer: [c_char; 48],
     pub(crate) private_data: [u8; 32],
     pub(crate) private_len: u32,
+}
+
+/// `struct hostd_group_attr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct HostdGroupAttr {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) address: *const c_char,
+    pub(crate) listener: *mut HostdListener,
+    pub(crate) port: u16,
+    pub(crate) reserved: u16,
+    pub(crate) flags: u32,
+    pub(crate) join_timeout_ms: u32,
+    pub(crate) timeout_ms: u32,
+    pub(crate) segment: u32,
 }
 
 /// Text for a structure, cut to its room, with a zero behind it.

@@ -1,7 +1,8 @@
 //! The client library of hostd for C: what `hostd.h` declares, over the crate `hostd-client`.
 //!
 //! ```text
-//!   context  memory  completion  queue_pair  post  shared_queue  connection  paths   the functions
+//!   context  memory  completion  queue_pair  post  shared_queue  connection  paths
+//!   group     the functions
 //!   text      texts of errors, statuses and reasons
 //!   layout    the structures of the header
 //!   handle    what handles stand for
@@ -26,6 +27,7 @@ mod completion;
 mod connection;
 mod context;
 mod failure;
+mod group;
 mod handle;
 mod layout;
 mod memory;

@@ -1,11 +1,12 @@
 //! Registered memory.
 
 use crate::failure::{Failure, answer};
-use crate::handle;
+use crate::handle::{self, Memory};
 use crate::layout::{HostdContext, HostdMr, HostdMrAttr, HostdSge};
 use crate::pointer::Output;
-use hostd_client::{Access, Region, Slice};
+use hostd_client::{Access, Slice};
 use std::ffi::c_int;
+use std::sync::Arc;
 
 /// The rights that a caller names.
 fn access(bits: u32) -> Result<Access, Failure> {
@@ -45,7 +46,7 @@ pub(crate) unsafe extern "C" fn hostd_alloc_mr(
         mr.check("mr")?;
         let rights = self::access(access)?;
         let region = handle::context(context)?.allocate(length, rights)?;
-        mr.put(0, handle::give(region)?);
+        mr.put(0, handle::give(Arc::new(region))?);
         Ok(0)
     })
 }
@@ -60,7 +61,7 @@ pub(crate) unsafe extern "C" fn hostd_query_mr(mr: *mut HostdMr, attr: *mut Host
     let mut attr = unsafe { Output::new(attr, 1) };
     answer(|| {
         attr.check("attr")?;
-        let of = |region: &mut Region| {
+        let of = |region: &mut Memory| {
             Ok(HostdMrAttr {
                 memory: region.as_ptr().cast(),
                 length: region.len() as u64,
@@ -89,7 +90,7 @@ pub(crate) unsafe extern "C" fn hostd_mr_sge(
     answer(|| {
         sge.check("sge")?;
         let size = |number| usize::try_from(number).unwrap_or(usize::MAX);
-        let piece = handle::with(mr, |region: &mut Region| {
+        let piece = handle::with(mr, |region: &mut Memory| {
             Ok(region.slice(size(offset), size(length))?)
         })?;
         let piece = HostdSge {
@@ -105,5 +106,5 @@ pub(crate) unsafe extern "C" fn hostd_mr_sge(
 /// Takes the region back.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hostd_dereg_mr(mr: *mut HostdMr) -> c_int {
-    answer(|| handle::take::<Region>(mr).map(|_| 0))
+    answer(|| handle::take::<Memory>(mr).map(|_| 0))
 }

@@ -145,6 +145,53 @@ impl<T: Copy> Output<'_, T> {
     }
 }
 
+/// Memory of a caller that a collective works on, or none.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes<'a> {
+    start: Option<NonNull<u8>>,
+    _of: PhantomData<&'a mut [u8]>,
+}
+
+impl Bytes<'_> {
+    /// The memory at `start`.
+    ///
+    /// # Safety
+    /// `start` is null, or as many bytes may be read there in the lifetime of the value as
+    /// [`Self::read`] is asked for, and written as [`Self::write`] is asked for.
+    pub(crate) unsafe fn new(start: *mut c_void) -> Self {
+        Self {
+            start: NonNull::new(start.cast()),
+            _of: PhantomData,
+        }
+    }
+
+    /// Where it is; zero is nowhere.
+    pub(crate) fn address(self) -> usize {
+        self.start.map_or(0, |start| start.addr().get())
+    }
+
+    /// Hands `len` bytes from `at` on to `work`, which reads them.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    pub(crate) fn read<R>(self, at: usize, len: usize, work: impl FnOnce(&[u8]) -> R) -> R {
+        let start = self.start.expect("checked before");
+        // SAFETY: not null, and the rest is the promise of `new`; the bytes are not kept.
+        work(unsafe { std::slice::from_raw_parts(start.as_ptr().add(at), len) })
+    }
+
+    /// Hands `len` bytes from `at` on to `work`, which writes them.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    pub(crate) fn write<R>(self, at: usize, len: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+        let start = self.start.expect("checked before");
+        // SAFETY: not null, and the rest is the promise of `new`; nobody else has the bytes, for
+        // the caller waits meanwhile.
+        work(unsafe { std::slice::from_raw_parts_mut(start.as_ptr().add(at), len) })
+    }
+}
+
 fn aligned<T>(start: Option<NonNull<T>>, what: &str) -> Result<NonNull<T>, Failure> {
     let start = start.ok_or_else(|| Failure::argument(format!("{what} is NULL")))?;
     if !start.is_aligned() {

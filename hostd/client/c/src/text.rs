@@ -1,6 +1,6 @@
 //! Texts for people: of the library, of errors, statuses and reasons.
 
-use crate::failure::{class, error_text, last, reason_of, reason_text};
+use crate::failure::{cause_text, class, error_text, last, last_rank, reason_of, reason_text};
 use std::ffi::{CStr, c_char, c_int};
 
 /// The version, with the zero that C needs.
@@ -22,6 +22,12 @@ pub(crate) extern "C" fn hostd_last_error() -> *const c_char {
     last()
 }
 
+/// The member that the last error of this thread names.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hostd_last_rank() -> c_int {
+    last_rank()
+}
+
 /// What an error means.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hostd_strerror(error: c_int) -> *const c_char {
@@ -32,6 +38,12 @@ pub(crate) extern "C" fn hostd_strerror(error: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hostd_reason_str(reason: c_int) -> *const c_char {
     reason_text(reason).unwrap_or(c"unknown reason").as_ptr()
+}
+
+/// What a cause means.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hostd_cause_str(cause: c_int) -> *const c_char {
+    cause_text(cause).unwrap_or(c"unknown cause").as_ptr()
 }
 
 /// What a status means.

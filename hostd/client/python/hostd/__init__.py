@@ -10,11 +10,13 @@ from ._completion import Completion, CompletionQueue, Opcode
 from ._context import Context, Gid, Limits, Listener, Request
 from ._errors import (
     Busy,
+    Cause,
     Closed,
     ConnectFailed,
     DaemonGone,
     Disconnected,
     Error,
+    GroupFailed,
     NoDaemon,
     QueueFull,
     Reason,
@@ -23,6 +25,7 @@ from ._errors import (
     Status,
     TimedOut,
 )
+from ._group import Group, Op, Type
 from ._library import VERSION
 from ._memory import Access, Piece, Region
 from ._queue_pair import Connected, QueuePair, Service
@@ -32,6 +35,7 @@ __version__ = VERSION
 __all__ = [
     "Access",
     "Busy",
+    "Cause",
     "Closed",
     "Completion",
     "CompletionQueue",
@@ -42,9 +46,12 @@ __all__ = [
     "Disconnected",
     "Error",
     "Gid",
+    "Group",
+    "GroupFailed",
     "Limits",
     "Listener",
     "NoDaemon",
+    "Op",
     "Opcode",
     "Piece",
     "QueueFull",
@@ -57,5 +64,6 @@ __all__ = [
     "Service",
     "Status",
     "TimedOut",
+    "Type",
     "VERSION",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
 from ._completion import CompletionQueue
 from ._errors import Closed, Error, TimedOut, address_text, check
+from ._group import Group
 from ._library import ffi, lib
 from ._memory import Access, Region
 from ._objects import Object, create, in_slices, milliseconds, or_none
@@ -84,6 +85,24 @@ class Context(Object):
     def listen(self, port: int = 0, address: Optional[str] = None, backlog: int = 16) -> "Listener":
         """Waits for connections to a port; zero lets hostd choose."""
         return Listener(self._handle, port, address, backlog)
+
+    def group(
+        self,
+        rank: int,
+        size: int,
+        root: "Union[Tuple[str, int], Listener]",
+        *,
+        deterministic: bool = False,
+        join_timeout: float = 30.0,
+        timeout: float = 30.0,
+    ) -> Group:
+        """Forms a group as rank 0, or joins it, and waits until all members have joined. ``root`` is the
+        address of rank 0's host and the port where it waits, the same at all members; or at rank 0 a
+        listener, which is used up. With ``deterministic`` it reduces in the order of the ranks.
+
+        :raises GroupFailed: a member did not join in time, or rank 0 does not take this one.
+        """
+        return Group(self._handle, rank, size, root, deterministic, join_timeout, timeout)
 
 
 class Listener(Object):

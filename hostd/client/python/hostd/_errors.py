@@ -51,6 +51,24 @@ class Status(enum.IntEnum):
     GENERAL_ERR = lib.HOSTD_WC_GENERAL_ERR
 
 
+class Cause(enum.IntEnum):
+    """Why a group has failed, or did not form (``enum hostd_cause``)."""
+
+    LOST = lib.HOSTD_CAUSE_LOST
+    LEFT = lib.HOSTD_CAUSE_LEFT
+    LATE = lib.HOSTD_CAUSE_LATE
+    MISSING = lib.HOSTD_CAUSE_MISSING
+    MISMATCH = lib.HOSTD_CAUSE_MISMATCH
+    ABANDONED = lib.HOSTD_CAUSE_ABANDONED
+    PROTOCOL = lib.HOSTD_CAUSE_PROTOCOL
+    NO_SUCH_RANK = lib.HOSTD_CAUSE_NO_SUCH_RANK
+    RANK_TAKEN = lib.HOSTD_CAUSE_RANK_TAKEN
+    SIZE = lib.HOSTD_CAUSE_SIZE
+    SEGMENT = lib.HOSTD_CAUSE_SEGMENT
+    VERSION = lib.HOSTD_CAUSE_VERSION
+    WORK = lib.HOSTD_CAUSE_WORK
+
+
 class Error(Exception):
     """A call failed. ``code`` is the number of ``enum hostd_error``, ``reason`` what hostd or the
     peer said, if it did."""
@@ -58,7 +76,9 @@ class Error(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
-        reason = lib.hostd_error_reason(code)
+        # Of groups it is a cause, which has its own exception.
+        of_group = lib.hostd_error_class(code) == lib.HOSTD_ERR_GROUP
+        reason = -1 if of_group else lib.hostd_error_reason(code)
         self.reason: Reason | None = None if reason < 0 else Reason(reason)
 
 
@@ -102,6 +122,17 @@ class Disconnected(Error):
     """The connection has ended; ``reason`` says why."""
 
 
+class GroupFailed(Error):
+    """A group has failed, or did not form: ``cause`` says why, ``rank`` whose doing it is, if it is
+    a member's."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.cause = Cause(lib.hostd_error_reason(code))
+        rank = lib.hostd_last_rank()
+        self.rank: int | None = None if rank < 0 else rank
+
+
 class RequestFailed(Error):
     """A work request failed. ``completion`` has its name, ``status`` what went wrong."""
 
@@ -122,6 +153,7 @@ _KINDS: dict[int, type[Error]] = {
     lib.HOSTD_ERR_REFUSED: Refused,
     lib.HOSTD_ERR_CONNECT: ConnectFailed,
     lib.HOSTD_ERR_DISCONNECTED: Disconnected,
+    lib.HOSTD_ERR_GROUP: GroupFailed,
 }
 
 

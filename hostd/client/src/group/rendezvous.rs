@@ -6,10 +6,11 @@ use super::judge::REMEMBERED;
 use super::link::{Link, Phase, SPARE, WINDOW};
 use super::member::{Group, GroupOptions};
 use super::message::{Hello, Message, SIZE_MAX};
-use crate::{ConnectRequest, Context, Error, ErrorCode, Private};
+use crate::{ConnectRequest, Context, Error, ErrorCode, Listener, Private};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time between two attempts to find rank 0.
@@ -23,6 +24,11 @@ const BACKLOG: u16 = 64;
 
 const _: () = assert!(BACKLOG as usize == SIZE_MAX);
 
+/// Waits for connections of members.
+fn wait_at(context: &Context, port: u16) -> Result<Listener, Error> {
+    context.listen(IpAddr::from(Ipv6Addr::UNSPECIFIED), port, BACKLOG)
+}
+
 impl Group {
     /// Forms a group as rank 0: waits at `port` until the other `size` − 1 members have joined.
     ///
@@ -35,7 +41,26 @@ impl Group {
         size: usize,
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
-        let mut group = Self::new(context, port, 0, size, options)?;
+        Self::gather(context, wait_at(context, port)?, size, options)
+    }
+
+    /// As [`Self::create`], where `listener` waits already: so the port may be one that hostd chose,
+    /// of which the others are told before they join. Requests of members beyond its backlog come
+    /// again.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; or the listener belongs to another session.
+    pub fn gather(
+        context: &Context,
+        listener: Listener,
+        size: usize,
+        options: GroupOptions,
+    ) -> Result<Self, GroupError> {
+        if !Arc::ptr_eq(&listener.context, &context.inner) {
+            let text = "the listener belongs to another session";
+            return Err(GroupError::Argument(text.to_owned()));
+        }
+        let mut group = Self::new(context, listener, 0, size, options)?;
         group.id = RandomState::new().hash_one(Instant::now());
         let here = IpAddr::from(Ipv6Addr::UNSPECIFIED);
         group.members = vec![SocketAddr::new(here, group.listener.port()); size];
@@ -87,7 +112,7 @@ impl Group {
             let text = format!("{rank} is no rank that joins a group of {size}");
             return Err(GroupError::Argument(text));
         }
-        let mut group = Self::new(context, 0, rank, size, options)?;
+        let mut group = Self::new(context, wait_at(context, 0)?, rank, size, options)?;
         let until = Instant::now() + options.join_timeout;
         let number = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
         let hello = Hello::Join {
@@ -122,7 +147,7 @@ impl Group {
 
     fn new(
         context: &Context,
-        port: u16,
+        listener: Listener,
         rank: usize,
         size: usize,
         options: GroupOptions,
@@ -132,7 +157,6 @@ impl Group {
             let text = format!("a group has 1 to {SIZE_MAX} members, not {size}");
             return Err(GroupError::Argument(text));
         }
-        let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
         // All work requests of all connections that there can be: to each other member one, and
         // those for control.
         let control = if rank == 0 { size } else { 1 };
@@ -142,7 +166,7 @@ impl Group {
         Ok(Self {
             context: context.clone(),
             queue: context.create_completion_queue(entries)?,
-            listener: context.listen(any, port, BACKLOG)?,
+            listener,
             rank,
             size,
             options,

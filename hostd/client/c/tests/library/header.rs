@@ -6,6 +6,7 @@ use hostd_client::abi::descriptor::{
 };
 use hostd_client::abi::paths::WEIGHTS_MAX;
 use hostd_client::abi::{INLINE_MAX, PRIVATE_MAX, SGE_MAX};
+use hostd_client::group::{Element, Operation, SIZE_MAX};
 use hostd_client::{
     Access, CompletionOpcode, CompletionStatus, ErrorCode, Granularity, QueuePair, Service,
     TrafficPattern, TrafficPriority,
@@ -20,6 +21,8 @@ pub(crate) struct Header {
     /// Members of structures: `uint64_t wr_id;uint32_t status;`.
     structures: BTreeMap<String, String>,
     constants: BTreeMap<String, i64>,
+    /// Types of functions that callers give: `void(*hostd_idle)(void*argument)`.
+    callbacks: Vec<String>,
 }
 
 fn read(path: &str) -> String {
@@ -65,6 +68,7 @@ impl Header {
             functions: BTreeMap::new(),
             structures: BTreeMap::new(),
             constants: BTreeMap::new(),
+            callbacks: Vec::new(),
         };
         let mut rest = text.trim_start();
         while !rest.is_empty() {
@@ -80,7 +84,9 @@ impl Header {
     }
 
     fn take(&mut self, declaration: &str) {
-        if let Some((head, body)) = declaration.split_once('{') {
+        if let Some(callback) = declaration.strip_prefix("typedef ") {
+            self.callbacks.push(dense(callback));
+        } else if let Some((head, body)) = declaration.split_once('{') {
             let (kind, name) = head.trim().split_once(' ').expect("a kind and a name");
             let body = body.trim_end_matches('}');
             if kind == "struct" {
@@ -131,6 +137,8 @@ fn c_type(kind: &str) -> String {
         "u16" => "uint16_t",
         "u32" => "uint32_t",
         "u64" => "uint64_t",
+        // A pointer to a function may be null.
+        "Option<HostdIdle>" => "hostd_idle",
         _ => return format!("struct {}", snake(kind)),
     };
     known.to_owned()
@@ -214,6 +222,9 @@ fn constants_of_code() -> BTreeMap<String, i64> {
             ("SGE_MAX", length(QueuePair::SGE_MAX.min(SGE_MAX))),
             ("INLINE_MAX", length(QueuePair::INLINE_MAX.min(INLINE_MAX))),
             ("WEIGHTS_MAX", length(WEIGHTS_MAX)),
+            ("GROUP_MAX", length(SIZE_MAX)),
+            ("GROUP_PIECE", 8 << 20),
+            ("GROUP_DETERMINISTIC", 1),
         ],
     );
     add("ERR_", &ERRORS);
@@ -261,12 +272,15 @@ fn constants_of_code() -> BTreeMap<String, i64> {
         ],
     );
     add("", &paths());
+    add("CAUSE_", &CAUSES);
+    add("TYPE_", &elements());
+    add("OP_", &operations());
     all
 }
 
 /// Errors: the numbers are this library's own; tests in `src/failure.rs` and `wrong_calls.c` meet
 /// most of them.
-const ERRORS: [(&str, i64); 19] = [
+const ERRORS: [(&str, i64); 20] = [
     ("ARGUMENT", -1),
     ("HANDLE", -2),
     ("BUSY", -3),
@@ -286,7 +300,50 @@ const ERRORS: [(&str, i64); 19] = [
     ("REFUSED", -100),
     ("CONNECT", -200),
     ("DISCONNECTED", -300),
+    ("GROUP", -400),
 ];
+
+/// Causes: as errors; `src/failure.rs` compares them with those of the library.
+const CAUSES: [(&str, i64); 13] = [
+    ("LOST", 0),
+    ("LEFT", 1),
+    ("LATE", 2),
+    ("MISSING", 3),
+    ("MISMATCH", 4),
+    ("ABANDONED", 5),
+    ("PROTOCOL", 6),
+    ("NO_SUCH_RANK", 7),
+    ("RANK_TAKEN", 8),
+    ("SIZE", 9),
+    ("SEGMENT", 10),
+    ("VERSION", 11),
+    ("WORK", 12),
+];
+
+fn elements() -> [(&'static str, i64); 8] {
+    [
+        ("I32", Element::I32 as i64),
+        ("I64", Element::I64 as i64),
+        ("U32", Element::U32 as i64),
+        ("U64", Element::U64 as i64),
+        ("F16", Element::F16 as i64),
+        ("BF16", Element::Bf16 as i64),
+        ("F32", Element::F32 as i64),
+        ("F64", Element::F64 as i64),
+    ]
+}
+
+fn operations() -> [(&'static str, i64); 7] {
+    [
+        ("SUM", Operation::Sum as i64),
+        ("PRODUCT", Operation::Product as i64),
+        ("MIN", Operation::Min as i64),
+        ("MAX", Operation::Max as i64),
+        ("AND", Operation::And as i64),
+        ("OR", Operation::Or as i64),
+        ("XOR", Operation::Xor as i64),
+    ]
+}
 
 fn completions() -> [(&'static str, i64); 25] {
     [
@@ -369,6 +426,8 @@ fn header_and_code_agree() {
     assert_eq!(header.functions, functions_of_code());
     assert_eq!(header.structures, structures_of_code());
     assert_eq!(header.constants, constants_of_code());
+    // `HostdIdle` of `src/group.rs`.
+    assert_eq!(header.callbacks, ["void(*hostd_idle)(void*argument)"]);
     let created = &header.functions["hostd_create_cq"];
     let expected = "int(struct hostd_context*context,uint32_t entries,struct hostd_cq**cq)";
     assert_eq!(created, expected);

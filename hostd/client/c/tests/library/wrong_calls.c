@@ -52,6 +52,7 @@ static void null_outputs(void)
     FAILS(HOSTD_ERR_ARGUMENT, hostd_listen(none, NULL, 1, 1, NULL));
     FAILS(HOSTD_ERR_ARGUMENT, hostd_get_request(NULL, 0, NULL));
     FAILS(HOSTD_ERR_ARGUMENT, hostd_query_request(NULL, NULL));
+    FAILS(HOSTD_ERR_ARGUMENT, hostd_group_create(none, NULL, NULL));
 }
 
 /* Handles that were never given: none, small numbers, those of other kinds, addresses of memory. */
@@ -70,6 +71,8 @@ static void wrong_handles(void *number)
     struct hostd_traffic traffic = {0, 0, 0};
     struct hostd_path_change change;
     struct hostd_conn_options options;
+    struct hostd_group_attr group_attr;
+    struct hostd_group *group = (struct hostd_group *)number;
     struct hostd_context *context = (struct hostd_context *)number;
     struct hostd_mr *mr = (struct hostd_mr *)number;
     struct hostd_cq *cq = (struct hostd_cq *)number;
@@ -82,6 +85,7 @@ static void wrong_handles(void *number)
     memset(&send, 0, sizeof send);
     memset(&receive, 0, sizeof receive);
     memset(&change, 0, sizeof change);
+    memset(&group_attr, 0, sizeof group_attr);
     FAILS(HOSTD_ERR_HANDLE, hostd_close(context));
     SAYS("struct hostd_context");
     FAILS(HOSTD_ERR_HANDLE, hostd_query_limits(context, &limits));
@@ -121,6 +125,15 @@ static void wrong_handles(void *number)
     FAILS(HOSTD_ERR_HANDLE, hostd_query_request(request, &request_attr));
     FAILS(HOSTD_ERR_HANDLE, hostd_accept(request, qp, NULL, 0, 0, NULL));
     FAILS(HOSTD_ERR_HANDLE, hostd_reject(request, NULL, 0));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_create(context, &group_attr, &group));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_destroy(group));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_allreduce(group, NULL, memory, 8, HOSTD_TYPE_F32, HOSTD_OP_SUM));
+    SAYS("struct hostd_group");
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_reduce(group, NULL, memory, 8, HOSTD_TYPE_F32, HOSTD_OP_SUM, 0));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_broadcast(group, memory, 8, 0));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_allgather(group, NULL, memory, 8));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_barrier(group));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_set_idle(group, NULL, NULL));
     if (hostd_default_conn_options(&options) != 0 || options.retry_count != 7)
         exit(1);
     FAILS(HOSTD_ERR_HANDLE, hostd_set_conn_options(qp, &options));
@@ -160,6 +173,13 @@ static void wrong_values(void)
     SAYS("HOSTD_PRIVATE_MAX");
     FAILS(HOSTD_ERR_ARGUMENT, hostd_connect(NULL, "10.0.0.1", 1, NULL, 1, 0, NULL));
     FAILS(HOSTD_ERR_ARGUMENT, hostd_reject(NULL, data, 64));
+    FAILS(HOSTD_ERR_ARGUMENT, hostd_group_allreduce(NULL, NULL, room.bytes, 8, 0, HOSTD_OP_SUM));
+    SAYS("type: 0 is none");
+    FAILS(HOSTD_ERR_ARGUMENT, hostd_group_allreduce(NULL, NULL, room.bytes, 8, HOSTD_TYPE_F64, 1000));
+    SAYS("op: 1000 is none");
+    FAILS(HOSTD_ERR_ARGUMENT,
+          hostd_group_allreduce(NULL, NULL, room.bytes, UINT64_MAX / 8, HOSTD_TYPE_F64, HOSTD_OP_SUM));
+    SAYS("too many");
     FAILS(HOSTD_ERR_ARGUMENT, hostd_query_limits(NULL, (struct hostd_limits *)(void *)(room.bytes + 1)));
     SAYS("not aligned");
     FAILS(HOSTD_ERR_NO_DAEMON, hostd_open("/nowhere/hostd.sock", 0, &context));
@@ -174,7 +194,9 @@ static void texts(void)
         exit(1);
     if (hostd_error_class(HOSTD_ERR_REFUSED - HOSTD_REASON_QUOTA) != HOSTD_ERR_REFUSED ||
         hostd_error_reason(HOSTD_ERR_CONNECT - HOSTD_REASON_REJECTED) != HOSTD_REASON_REJECTED ||
-        hostd_error_reason(HOSTD_ERR_BUSY) != -1 || hostd_error_class(0) != 0)
+        hostd_error_reason(HOSTD_ERR_BUSY) != -1 || hostd_last_rank() != -1 ||
+        strcmp(hostd_cause_str(HOSTD_CAUSE_LATE), hostd_strerror(HOSTD_ERR_GROUP)) == 0 ||
+        strcmp(hostd_cause_str(13), "unknown cause") != 0 || hostd_error_class(0) != 0)
         exit(1);
     if (strspn(hostd_version(), "0123456789.") != strlen(hostd_version()))
         exit(1);

@@ -1,0 +1,375 @@
+/*
+ * libhostd_pmpi.so: collectives of MPI programs over hostd, without a change of the programs.
+ *
+ *   mpicc -shared -fPIC -pthread hostd_pmpi.c -o libhostd_pmpi.so -lhostd
+ *   mpirun -x LD_PRELOAD=/…/libhostd_pmpi.so program
+ *
+ * It stands before MPI_Allreduce, MPI_Reduce, MPI_Bcast and MPI_Barrier (the profiling interface of the
+ * standard) and leaves to the MPI library what it does not know. docs/mpi.md says what that is.
+ *
+ * All members of a communicator have to decide alike. Whether it has a group of hostd is agreed on by
+ * collectives of the MPI library when the first of these four is called with it. What a call is then
+ * depends only on what the standard has all members give alike: operation, type, and of MPI_Bcast nothing
+ * at all, for its members may describe the same bytes by different types.
+ */
+#include <hostd.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* For how long members wait for each other when a communicator is used for the first time. */
+enum { JOIN_MS = 30000 };
+
+/* Calls of `idle` before it sleeps between two, and for how long: others may need the processor. */
+enum { EAGER = 200, SLEEP_NS = 20000 };
+
+/* What a communicator has. */
+struct member {
+    struct hostd_group *group; /* NULL: all is left to the MPI library */
+    MPI_Request never; /* a message that nobody sends: to ask for it keeps MPI going */
+    char nothing;
+    int rank;
+    unsigned idle; /* calls in the collective under way */
+    struct member *next;
+};
+
+/* Where rank 0 of a communicator waits. */
+struct meeting {
+    char address[HOSTD_ADDRESS_MAX];
+    int32_t port; /* 0: nowhere */
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hostd_context *context; /* NULL: there is no hostd */
+static int keyval = MPI_KEYVAL_INVALID;
+static MPI_Comm own; /* of this process alone, for what is never sent */
+static struct member *members; /* all with a group */
+
+static void complain(const char *what)
+{
+    fprintf(stderr, "hostd: %s\n", what);
+}
+
+/* hostd has failed before anything was done. */
+static void leave_to_mpi(void)
+{
+    char text[640];
+
+    snprintf(text, sizeof text, "%s; MPI's own collectives are used", hostd_last_error());
+    complain(text);
+}
+
+/* What would have this rank decide unlike the others. */
+static void give_up(const char *what)
+{
+    complain(what);
+    PMPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* The communicator goes, or the program ends. */
+static void leave(struct member *member)
+{
+    struct member **place;
+
+    pthread_mutex_lock(&lock);
+    for (place = &members; *place != NULL; place = &(*place)->next)
+        if (*place == member) {
+            *place = member->next;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    if (member->group == NULL)
+        return;
+    hostd_group_destroy(member->group);
+    member->group = NULL;
+    PMPI_Cancel(&member->never);
+    PMPI_Wait(&member->never, MPI_STATUS_IGNORE);
+}
+
+static int on_delete(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm, (void)key, (void)extra;
+    leave(value);
+    free(value);
+    return MPI_SUCCESS;
+}
+
+static void open_once(void)
+{
+    if (hostd_open(NULL, 0, &context) < 0) {
+        context = NULL;
+        leave_to_mpi();
+    }
+    if (PMPI_Comm_dup(MPI_COMM_SELF, &own) != MPI_SUCCESS ||
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_delete, &keyval, NULL) != MPI_SUCCESS)
+        give_up("MPI makes no communicator or attribute");
+}
+
+/* Goes on with messages of MPI while a collective waits: others may wait for them. */
+static void idle(void *argument)
+{
+    struct member *member = argument;
+    int flag;
+
+    PMPI_Test(&member->never, &flag, MPI_STATUS_IGNORE);
+    if (++member->idle > EAGER) {
+        struct timespec time = {0, SLEEP_NS};
+
+        nanosleep(&time, NULL);
+    }
+}
+
+/* Whether all members say yes. */
+static int all(MPI_Comm comm, int yes)
+{
+    int agreed = 0;
+
+    return PMPI_Allreduce(&yes, &agreed, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && agreed;
+}
+
+/* Rank 0 waits at a port that hostd chooses. */
+static struct hostd_listener *wait_there(struct meeting *meeting)
+{
+    struct hostd_listener *listener = NULL;
+    struct hostd_gid gids[16];
+    int count = hostd_query_gids(context, gids, 16), at;
+
+    memset(meeting, 0, sizeof *meeting);
+    if (count <= 0 || hostd_listen(context, NULL, 0, HOSTD_GROUP_MAX, &listener) < 0)
+        return NULL;
+    for (at = 0; at < count && at < 16; at++)
+        if (gids[at].active && strncmp(gids[at].address, "fe80:", 5) != 0) {
+            memcpy(meeting->address, gids[at].address, sizeof meeting->address);
+            meeting->port = hostd_listener_port(listener);
+            return listener;
+        }
+    hostd_destroy_listener(listener);
+    return NULL;
+}
+
+/* Has all members of the communicator meet; NULL at all of them if that fails at one. */
+static struct hostd_group *meet(MPI_Comm comm, int rank, int size)
+{
+    struct hostd_group_attr attr;
+    struct hostd_listener *listener = NULL;
+    struct hostd_group *group = NULL;
+    struct meeting meeting;
+    int came = 0;
+
+    memset(&meeting, 0, sizeof meeting);
+    if (rank == 0)
+        listener = wait_there(&meeting);
+    if (PMPI_Bcast(&meeting, (int)sizeof meeting, MPI_BYTE, 0, comm) != MPI_SUCCESS || meeting.port <= 0)
+        return NULL;
+    memset(&attr, 0, sizeof attr);
+    attr.rank = (uint32_t)rank;
+    attr.size = (uint32_t)size;
+    attr.address = meeting.address;
+    attr.port = (uint16_t)meeting.port;
+    attr.listener = listener;
+    attr.join_timeout_ms = JOIN_MS;
+    came = hostd_group_create(context, &attr, &group) == 0;
+    if (!came) {
+        leave_to_mpi();
+        if (listener != NULL) /* unless it was used up */
+            hostd_destroy_listener(listener);
+    }
+    if (all(comm, came))
+        return group;
+    if (came)
+        hostd_group_destroy(group);
+    return NULL;
+}
+
+/* What the communicator has, made when this is asked for the first time; NULL: MPI's own. */
+static struct member *member_of(MPI_Comm comm)
+{
+    struct member *member = NULL;
+    int found = 0, inter = 0, size = 0;
+
+    pthread_once(&once, open_once);
+    if (PMPI_Comm_get_attr(comm, keyval, &member, &found) != MPI_SUCCESS)
+        return NULL;
+    if (found)
+        return member->group != NULL ? member : NULL;
+    /* The same at all members, unlike what follows. */
+    PMPI_Comm_test_inter(comm, &inter);
+    PMPI_Comm_size(comm, &size);
+    if (inter || size < 2 || size > HOSTD_GROUP_MAX)
+        return NULL;
+    member = calloc(1, sizeof *member);
+    if (member == NULL || PMPI_Comm_set_attr(comm, keyval, member) != MPI_SUCCESS) {
+        give_up("no memory for a communicator");
+        return NULL;
+    }
+    if (all(comm, context != NULL)) {
+        PMPI_Comm_rank(comm, &member->rank);
+        member->group = meet(comm, member->rank, size);
+    }
+    if (member->group != NULL) {
+        PMPI_Irecv(&member->nothing, 1, MPI_BYTE, 0, 0, own, &member->never);
+        hostd_group_set_idle(member->group, idle, member);
+        pthread_mutex_lock(&lock);
+        member->next = members;
+        members = member;
+        pthread_mutex_unlock(&lock);
+    }
+    return member->group != NULL ? member : NULL;
+}
+
+/* The enum hostd_type of a type of MPI, or 0. */
+static uint32_t type_of(MPI_Datatype type)
+{
+    static const struct {
+        uint32_t four, eight;
+    } kinds[] = {{HOSTD_TYPE_I32, HOSTD_TYPE_I64}, {HOSTD_TYPE_U32, HOSTD_TYPE_U64}, {HOSTD_TYPE_F32, HOSTD_TYPE_F64}};
+    int kind, size = 0;
+
+    if (type == MPI_INT || type == MPI_LONG || type == MPI_LONG_LONG || type == MPI_INT32_T || type == MPI_INT64_T)
+        kind = 0;
+    else if (type == MPI_UNSIGNED || type == MPI_UNSIGNED_LONG || type == MPI_UNSIGNED_LONG_LONG ||
+             type == MPI_UINT32_T || type == MPI_UINT64_T)
+        kind = 1;
+    else if (type == MPI_FLOAT || type == MPI_DOUBLE)
+        kind = 2;
+    else
+        return 0;
+    PMPI_Type_size(type, &size);
+    return size == 4 ? kinds[kind].four : size == 8 ? kinds[kind].eight : 0;
+}
+
+/* The enum hostd_op of an operation of MPI, or 0. */
+static uint32_t op_of(MPI_Op op, uint32_t type)
+{
+    int is_float = type == HOSTD_TYPE_F32 || type == HOSTD_TYPE_F64;
+
+    if (op == MPI_SUM)
+        return HOSTD_OP_SUM;
+    if (op == MPI_PROD)
+        return HOSTD_OP_PRODUCT;
+    if (op == MPI_MIN)
+        return HOSTD_OP_MIN;
+    if (op == MPI_MAX)
+        return HOSTD_OP_MAX;
+    if (op == MPI_BAND)
+        return is_float ? 0 : HOSTD_OP_AND;
+    if (op == MPI_BOR)
+        return is_float ? 0 : HOSTD_OP_OR;
+    if (op == MPI_BXOR)
+        return is_float ? 0 : HOSTD_OP_XOR;
+    return 0;
+}
+
+/* What MPI is told. When a group has failed it is too late for MPI's own collectives: others may be done. */
+static int told(MPI_Comm comm, int result, const char *what)
+{
+    char text[640];
+
+    if (result >= 0)
+        return MPI_SUCCESS;
+    snprintf(text, sizeof text, "%s: %s", what, hostd_last_error());
+    complain(text);
+    PMPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
+    return MPI_ERR_OTHER;
+}
+
+/* The member whose group carries a reduction out; NULL: MPI's own. */
+static struct member *reducer(MPI_Comm comm, int count, MPI_Datatype datatype, MPI_Op op, uint32_t *type,
+                              uint32_t *what)
+{
+    struct member *member;
+
+    if (comm == MPI_COMM_NULL || (member = member_of(comm)) == NULL)
+        return NULL;
+    *type = type_of(datatype);
+    *what = *type == 0 ? 0 : op_of(op, *type);
+    member->idle = 0;
+    return *what != 0 && count > 0 ? member : NULL;
+}
+
+int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
+{
+    uint32_t type, what;
+    struct member *member = reducer(comm, count, datatype, op, &type, &what);
+    int result;
+
+    if (member == NULL)
+        return PMPI_Allreduce(from, to, count, datatype, op, comm);
+    if (from == MPI_IN_PLACE)
+        from = NULL;
+    result = hostd_group_allreduce(member->group, from, to, (uint64_t)count, type, what);
+    return told(comm, result, "MPI_Allreduce");
+}
+
+int MPI_Reduce(const void *from, void *to, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm)
+{
+    uint32_t type, what;
+    struct member *member = reducer(comm, count, datatype, op, &type, &what);
+    int result;
+
+    if (member == NULL || root < 0)
+        return PMPI_Reduce(from, to, count, datatype, op, root, comm);
+    if (from == MPI_IN_PLACE)
+        from = NULL;
+    result = hostd_group_reduce(member->group, from, to, (uint64_t)count, type, what, (uint32_t)root);
+    return told(comm, result, "MPI_Reduce");
+}
+
+/* Packed, as what other members describe otherwise. */
+static int broadcast_packed(struct member *member, void *data, int count, MPI_Datatype datatype, int bytes, int root,
+                            MPI_Comm comm)
+{
+    char *packed = malloc((size_t)bytes);
+    int at = 0, result;
+
+    if (packed == NULL)
+        return PMPI_Abort(comm, 1);
+    if (member->rank == root)
+        PMPI_Pack(data, count, datatype, packed, bytes, &at, comm);
+    result = told(comm, hostd_group_broadcast(member->group, packed, (uint64_t)bytes, (uint32_t)root), "MPI_Bcast");
+    at = 0;
+    if (result == MPI_SUCCESS && member->rank != root)
+        result = PMPI_Unpack(packed, bytes, &at, data, count, datatype, comm);
+    free(packed);
+    return result;
+}
+
+int MPI_Bcast(void *data, int count, MPI_Datatype datatype, int root, MPI_Comm comm)
+{
+    struct member *member = comm == MPI_COMM_NULL ? NULL : member_of(comm);
+    MPI_Count size = 0;
+    int result;
+
+    if (member != NULL && root >= 0)
+        PMPI_Type_size_x(datatype, &size);
+    /* The bytes of a message are the same at all members, whatever the types are. */
+    if (member == NULL || root < 0 || count <= 0 || size <= 0 || size > INT32_MAX / count)
+        return PMPI_Bcast(data, count, datatype, root, comm);
+    member->idle = 0;
+    if (type_of(datatype) == 0 && datatype != MPI_BYTE && datatype != MPI_CHAR)
+        return broadcast_packed(member, data, count, datatype, (int)size * count, root, comm);
+    result = hostd_group_broadcast(member->group, data, (uint64_t)size * (uint64_t)count, (uint32_t)root);
+    return told(comm, result, "MPI_Bcast");
+}
+
+int MPI_Barrier(MPI_Comm comm)
+{
+    struct member *member = comm == MPI_COMM_NULL ? NULL : member_of(comm);
+
+    if (member == NULL)
+        return PMPI_Barrier(comm);
+    member->idle = 0;
+    return told(comm, hostd_group_barrier(member->group), "MPI_Barrier");
+}
+
+int MPI_Finalize(void)
+{
+    while (members != NULL)
+        leave(members);
+    return PMPI_Finalize();
+}

@@ -1,0 +1,171 @@
+"""What the processes of a job do together."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
+
+from ._errors import Error, check
+from ._library import ffi, lib
+from ._objects import Object, create
+
+if TYPE_CHECKING:
+    from ._context import Listener
+
+
+class Op(enum.IntEnum):
+    """How two elements become one (``enum hostd_op``)."""
+
+    SUM = lib.HOSTD_OP_SUM
+    PRODUCT = lib.HOSTD_OP_PRODUCT
+    MIN = lib.HOSTD_OP_MIN
+    MAX = lib.HOSTD_OP_MAX
+    AND = lib.HOSTD_OP_AND
+    OR = lib.HOSTD_OP_OR
+    XOR = lib.HOSTD_OP_XOR
+
+
+class Type(enum.IntEnum):
+    """What elements are (``enum hostd_type``)."""
+
+    I32 = lib.HOSTD_TYPE_I32
+    I64 = lib.HOSTD_TYPE_I64
+    U32 = lib.HOSTD_TYPE_U32
+    U64 = lib.HOSTD_TYPE_U64
+    F16 = lib.HOSTD_TYPE_F16
+    BF16 = lib.HOSTD_TYPE_BF16
+    F32 = lib.HOSTD_TYPE_F32
+    F64 = lib.HOSTD_TYPE_F64
+
+
+#: By what a buffer says of its elements: the kind of the format of ``struct``, and bytes.
+_TYPES: Dict[Tuple[str, int], Type] = {
+    ("i", 4): Type.I32,
+    ("i", 8): Type.I64,
+    ("u", 4): Type.U32,
+    ("u", 8): Type.U64,
+    ("f", 2): Type.F16,
+    ("f", 4): Type.F32,
+    ("f", 8): Type.F64,
+}
+
+_WIDTHS: Dict[Type, int] = {kind: 8 for kind in Type}
+_WIDTHS.update({Type.I32: 4, Type.U32: 4, Type.F32: 4, Type.F16: 2, Type.BF16: 2})
+
+_KINDS: Dict[str, str] = {**dict.fromkeys("ilq", "i"), **dict.fromkeys("ILQ", "u"), **dict.fromkeys("efd", "f")}
+
+
+def _wrong(text: str) -> Error:
+    return Error(lib.HOSTD_ERR_ARGUMENT, text)
+
+
+class _Buffer:
+    """The memory of an array: held for as long as this is."""
+
+    def __init__(self, array: Any, writable: bool) -> None:
+        try:
+            self._view = memoryview(array)
+            self.pointer: Any = ffi.from_buffer("char[]", array, require_writable=writable)
+        except (BufferError, TypeError, ValueError) as error:
+            raise _wrong(f"no memory to work on: {error}") from error
+        self.nbytes = self._view.nbytes
+
+    def elements(self, kind: Optional[Type]) -> Tuple[int, Type]:
+        """How many elements there are, and what they are unless that is said."""
+        if kind is None:
+            name = self._view.format.lstrip("@=<")
+            kind = _TYPES.get((_KINDS.get(name, ""), self._view.itemsize))
+            if kind is None:
+                raise _wrong(f"there are no collectives of elements of format '{self._view.format}'")
+        count, rest = divmod(self.nbytes, _WIDTHS[kind])
+        if rest:
+            raise _wrong(f"{self.nbytes} bytes are not whole elements of {kind.name}")
+        return count, kind
+
+
+class Group(Object):
+    """A member's part of a group of processes that call collectives together: all of them the same ones,
+    in the same order, with arrays of the same length.
+
+    Arrays are anything with a buffer: of numpy, views, bytearrays. Those in regions of the context are
+    worked on where they are; others are copied. ``kind`` says what the elements are if the buffer does not.
+
+    :raises GroupFailed: with the ``cause`` and the ``rank`` whose doing it is; then at each later call, too.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        rank: int,
+        size: int,
+        root: Union[Tuple[str, int], "Listener"],
+        deterministic: bool,
+        join_timeout: float,
+        timeout: float,
+    ) -> None:
+        attr = ffi.new("struct hostd_group_attr *")
+        attr.rank, attr.size = rank, size
+        attr.flags = lib.HOSTD_GROUP_DETERMINISTIC if deterministic else 0
+        attr.join_timeout_ms = max(1, round(join_timeout * 1000))
+        attr.timeout_ms = max(1, round(timeout * 1000))
+        address = None
+        if isinstance(root, tuple):
+            address = ffi.new("char[]", root[0].encode())
+            attr.address, attr.port = address, root[1]
+        elif rank == 0:
+            attr.listener = root._handle
+        else:
+            raise _wrong("only rank 0 waits with a listener; others need (address, port)")
+        try:
+            handle = create("group", lambda out: lib.hostd_group_create(context, attr, out))
+        finally:
+            if not isinstance(root, tuple):
+                # Used up, unless the call itself was wrong: then this gives it back.
+                root.close()
+        super().__init__("group", handle, lib.hostd_group_destroy)
+        self.rank, self.size = rank, size
+
+    def allreduce(self, array: Any, op: Op = Op.SUM, *, out: Any = None, kind: Optional[Type] = None) -> None:
+        """Gives each member what comes of the arrays of all: in ``array``, or in ``out``."""
+        given, result, count, kind = self._vectors(array, out, kind)
+        check(lib.hostd_group_allreduce(self._handle, given, result, count, kind, op))
+
+    def reduce(
+        self, array: Any, root: int, op: Op = Op.SUM, *, out: Any = None, kind: Optional[Type] = None
+    ) -> None:
+        """Gives ``root`` what comes of the arrays of all. Those of the others stay as they are."""
+        if self.rank != root:
+            own = _Buffer(array, writable=False)
+            count, kind = own.elements(kind)
+            given, result = own.pointer, ffi.NULL
+        else:
+            given, result, count, kind = self._vectors(array, out, kind)
+        check(lib.hostd_group_reduce(self._handle, given, result, count, kind, op, root))
+
+    def broadcast(self, array: Any, root: int) -> None:
+        """Gives each member the bytes of ``root``."""
+        data = _Buffer(array, writable=self.rank != root)
+        check(lib.hostd_group_broadcast(self._handle, data.pointer, data.nbytes, root))
+
+    def allgather(self, array: Any, out: Any) -> None:
+        """Gives each member in ``out`` the arrays of all, by rank."""
+        own, all_of_them = _Buffer(array, writable=False), _Buffer(out, writable=True)
+        if own.nbytes * self.size != all_of_them.nbytes:
+            raise _wrong(f"{all_of_them.nbytes} bytes are not {self.size} times {own.nbytes}")
+        check(lib.hostd_group_allgather(self._handle, own.pointer, all_of_them.pointer, own.nbytes))
+
+    def barrier(self) -> None:
+        """Waits until all members have called it."""
+        check(lib.hostd_group_barrier(self._handle))
+
+    @staticmethod
+    def _vectors(array: Any, out: Any, kind: Optional[Type]) -> Tuple[Any, Any, int, Type]:
+        if out is None:
+            both = _Buffer(array, writable=True)
+            count, kind = both.elements(kind)
+            return ffi.NULL, both.pointer, count, kind
+        given, result = _Buffer(array, writable=False), _Buffer(out, writable=True)
+        count, kind = given.elements(kind)
+        if result.elements(kind) != (count, kind):
+            raise _wrong(f"{given.nbytes} bytes do not become {result.nbytes}")
+        return given.pointer, result.pointer, count, kind

@@ -1,0 +1,98 @@
+//! Groups whose members are programs in C or in Python.
+
+use std::process::{Child, Output, Stdio};
+
+use lab::observe::assert_healthy;
+use lab::privileged;
+
+use crate::ends::Rig;
+use crate::{LATE, c, python};
+
+/// Members: two on each host.
+pub(crate) const RANKS: usize = 4;
+
+/// Where a rank is.
+pub(crate) fn host(rank: usize) -> &'static str {
+    ["h1", "h2"][rank % 2]
+}
+
+/// Waits for programs; each by its rank.
+pub(crate) fn outcomes(started: Vec<Child>) -> Vec<Output> {
+    // All of them first: one that waits for another one is not over before it.
+    let waiting: Vec<_> = started
+        .into_iter()
+        .map(|child| std::thread::spawn(move || child.wait_with_output().unwrap()))
+        .collect();
+    waiting.into_iter().map(|it| it.join().unwrap()).collect()
+}
+
+/// Runs a member for each rank: `words RANK SIZE ADDRESS PORT` and what `more` says.
+fn members(rig: &Rig, words: &[String], port: u16, more: impl Fn(usize) -> String) -> Vec<Output> {
+    let start = |rank: usize| {
+        let (size, port) = (RANKS.to_string(), port.to_string());
+        let mut words = words.to_vec();
+        words.extend([rank.to_string(), size, root(rig), port, more(rank)]);
+        let mut command = rig.command(host(rank), &words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    outcomes((0..RANKS).map(start).collect())
+}
+
+/// Where rank 0 is.
+fn root(rig: &Rig) -> String {
+    rig.address(host(0))
+}
+
+/// Members of a program that checks its results: short vectors, long ones, and one of several
+/// pieces; then one member with another length than the others.
+fn carry_out(rig: &Rig, words: &[String], counts: &[usize]) {
+    let before = rig.sent("h1");
+    for (at, count) in counts.iter().enumerate() {
+        let port = 7100 + u16::try_from(at).unwrap();
+        for (rank, output) in members(rig, words, port, |_| count.to_string())
+            .iter()
+            .enumerate()
+        {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let wrong = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{rank}: {said}{wrong}");
+            let line = format!("rank {rank} of {RANKS}: all exact, {count} elements\n");
+            assert_eq!(said, line, "{wrong}");
+        }
+    }
+    let least = counts.iter().max().unwrap() * 4;
+    assert!(rig.sent("h1") - before > least as u64, "not by hostd");
+    let wrong = 3;
+    let more = |rank| if rank == wrong { "17" } else { "16" }.to_owned();
+    for output in members(rig, words, 7200, more) {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains("rank 3 calls allreduce"), "{said}");
+    }
+    rig.with_lab(|lab| assert_healthy(lab, &LATE));
+}
+
+/// HT-50: four members in C on two hosts reduce, broadcast, gather and meet, in registered memory and
+/// in other, with exact results; a member that calls something else is named to all.
+#[test]
+fn collectives_in_c() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::new("cgroup");
+    let words = c(&rig.example("collectives"));
+    // The last one has two pieces.
+    carry_out(&rig, &words, &[1, 1000, 1_200_000]);
+}
+
+/// HT-50: the same in Python with arrays of numpy, of every type.
+#[test]
+fn collectives_in_python() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::new("pygroup");
+    let words = python("hostd/client/python/examples/collectives.py");
+    carry_out(&rig, &words, &[1, 20_000]);
+}

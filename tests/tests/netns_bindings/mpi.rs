@@ -1,0 +1,160 @@
+//! MPI programs that know nothing of hostd, with hostd and without it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fabric_tests::installed::{library_folder, root, succeed};
+use lab::observe::assert_healthy;
+use lab::privileged;
+
+use crate::ends::Rig;
+use crate::groups::RANKS;
+use crate::{LATE, c, python};
+
+/// An implementation of MPI.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mpi {
+    Open,
+    Mpich,
+}
+
+/// Who carries collectives out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// The MPI library, for nothing is preloaded.
+    Mpi,
+    /// hostd.
+    Hostd,
+    /// The MPI library, for one of the hosts has no hostd.
+    Half,
+}
+
+impl Mpi {
+    /// Name of the program that Debian has of this implementation.
+    fn program(self, name: &str) -> String {
+        let suffix = match self {
+            Self::Open => "openmpi",
+            Self::Mpich => "mpich",
+        };
+        format!("{name}.{suffix}")
+    }
+
+    /// Compiles `source` to `to`.
+    fn compile(self, rig: &Rig, source: &Path, to: &str, flags: &[&str]) -> PathBuf {
+        let path = rig.system().join(self.program(to));
+        let library = library_folder(rig.system());
+        let include = rig.system().join("usr/local/include");
+        succeed(
+            Command::new(self.program("mpicc"))
+                .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O2"])
+                .arg(format!("-I{}", include.display()))
+                .arg(source)
+                .arg("-o")
+                .arg(&path)
+                .arg(format!("-L{}", library.display()))
+                .args(flags),
+        );
+        path
+    }
+
+    /// The shim, from the source that `make install` has put there, as the manual says.
+    fn shim(self, rig: &Rig) -> PathBuf {
+        let source = rig.system().join("usr/local/share/hostd/hostd_pmpi.c");
+        let flags = ["-shared", "-fPIC", "-pthread", "-lhostd"];
+        self.compile(rig, &source, "libhostd_pmpi.so", &flags)
+    }
+
+    /// Runs `words` as four ranks, two with each of two hosts' daemons. What they printed, in
+    /// order, and what stood in standard error.
+    fn run(self, rig: &Rig, shim: &Path, words: &[String], by: By) -> (Vec<String>, String) {
+        let mut all = vec!["timeout".to_owned(), "120".to_owned()];
+        all.push(self.program("mpiexec"));
+        if self == Self::Open {
+            all.extend(["--allow-run-as-root", "--oversubscribe"].map(str::to_owned));
+        }
+        for (at, host) in ["h1", "h2"].into_iter().enumerate() {
+            if at > 0 {
+                all.push(":".to_owned());
+            }
+            let ranks = (RANKS / 2).to_string();
+            all.extend(["-n".to_owned(), ranks, "env".to_owned()]);
+            if by != By::Mpi {
+                all.push(format!("LD_PRELOAD={}", shim.display()));
+            }
+            let socket = match by {
+                By::Half if host == "h2" => PathBuf::from("/nowhere/hostd.sock"),
+                _ => rig.socket(host),
+            };
+            all.push(format!("HOSTD_SOCKET={}", socket.display()));
+            all.extend_from_slice(words);
+        }
+        let output = rig.command("h1", &all).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let wrong = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{all:?}: {said}{wrong}");
+        let mut lines: Vec<_> = said.lines().map(str::to_owned).collect();
+        lines.sort();
+        (lines, wrong)
+    }
+
+    /// A program gives the same with hostd as without it; with it, its bytes go by hostd, and
+    /// if some ranks have no daemon each of these says so once, and none uses it.
+    fn compare(self, rig: &Rig, words: &[String], least: u64) {
+        let shim = self.shim(rig);
+        let start = rig.sent("h1");
+        let (expected, wrong) = self.run(rig, &shim, words, By::Mpi);
+        assert!(expected.len() > 40, "{expected:?}");
+        assert!(!wrong.contains("hostd"), "{wrong}");
+        let before = rig.sent("h1");
+        assert!(before - start < 100_000, "{} bytes", before - start);
+        let (lines, wrong) = self.run(rig, &shim, words, By::Hostd);
+        assert_eq!(lines, expected, "{wrong}");
+        assert!(!wrong.contains("hostd:"), "{wrong}");
+        let sent = rig.sent("h1") - before;
+        assert!(sent > least, "{sent} bytes by hostd");
+        let before = rig.sent("h1");
+        let (lines, wrong) = self.run(rig, &shim, words, By::Half);
+        assert_eq!(lines, expected, "{wrong}");
+        let sent = rig.sent("h1") - before;
+        assert!(sent < 100_000, "{sent} bytes by hostd");
+        let complaints = wrong.matches("MPI's own collectives are used").count();
+        assert_eq!(complaints, RANKS / 2, "{wrong}");
+        rig.with_lab(|lab| assert_healthy(lab, &LATE));
+    }
+
+    fn compare_program(self, name: &str) {
+        let rig = Rig::new(name);
+        let source = root().join("tests/tests/netns_bindings/mpi_program.c");
+        let program = self.compile(&rig, &source, "program", &[]);
+        // The longest vector has 12 MB, and is reduced four times.
+        self.compare(&rig, &c(&program), 30_000_000);
+    }
+}
+
+/// HT-50: a C program gets the same of Open MPI with hostd and without: reductions of several types,
+/// operations and lengths, in place, to roots, on parts of the ranks, messages of differing types;
+/// what hostd does not know is MPI's, and its messages go on meanwhile.
+#[test]
+fn c_program_with_open_mpi() {
+    if privileged() {
+        Mpi::Open.compare_program("ompi");
+    }
+}
+
+/// HT-50: the same with MPICH.
+#[test]
+fn c_program_with_mpich() {
+    if privileged() {
+        Mpi::Mpich.compare_program("mpich");
+    }
+}
+
+/// HT-50: mpi4py, unchanged.
+#[test]
+fn mpi4py_with_open_mpi() {
+    if privileged() {
+        let rig = Rig::new("mpi4py");
+        let words = python("tests/tests/netns_bindings/mpi_program.py");
+        Mpi::Open.compare(&rig, &words, 1_000_000);
+    }
+}

@@ -1,0 +1,91 @@
+//! PyTorch over hostd beside PyTorch over gloo.
+
+use std::process::Stdio;
+
+use lab::observe::assert_healthy;
+use lab::privileged;
+
+use crate::ends::Rig;
+use crate::groups::{RANKS, host, outcomes};
+use crate::{LATE, python};
+
+/// How much two losses may differ: sums are added in other orders.
+const TOLERANCE: f64 = 1e-5;
+
+/// Runs the ranks of a training with a backend; what each has printed.
+fn run(rig: &Rig, backend: &str, more: &[&str]) -> Vec<String> {
+    let store = rig.system().join(format!("store-{backend}"));
+    let start = |rank: usize| {
+        let mut words = python("tests/tests/netns_bindings/train.py");
+        words.push(backend.to_owned());
+        words.extend([rank, RANKS].map(|number| number.to_string()));
+        words.push(store.display().to_string());
+        words.extend(more.iter().map(|&word| word.to_owned()));
+        // All in one namespace, for gloo; the daemon differs.
+        let mut command = rig.command("h1", &words);
+        command
+            .env("HOSTD_SOCKET", rig.socket(host(rank)))
+            .env("GLOO_SOCKET_IFNAME", "lo")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let outputs = outcomes((0..RANKS).map(start).collect()).into_iter();
+    let texts = outputs.map(|output| {
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{backend}: {said}{wrong}");
+        said
+    });
+    texts.collect()
+}
+
+/// Trains with a backend; the losses that rank 0 has printed.
+fn train(rig: &Rig, backend: &str) -> Vec<f64> {
+    let mut losses = Vec::new();
+    for said in run(rig, backend, &[]) {
+        assert!(said.ends_with("trained\n"), "{backend}: {said}");
+        let found = said.lines().filter_map(|line| line.strip_prefix("loss "));
+        losses.extend(found.map(|loss| loss.parse::<f64>().unwrap()));
+    }
+    losses
+}
+
+/// HT-50: DistributedDataParallel trains with the backend "hostd" as it does with gloo: the losses of
+/// all steps are equal within 1e-5. Other collectives of tensors have exact results.
+#[test]
+fn distributed_data_parallel_trains_as_with_gloo() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::new("torch");
+    let expected = train(&rig, "gloo");
+    let before = rig.sent("h1");
+    let losses = train(&rig, "hostd");
+    let sent = rig.sent("h1") - before;
+    // 10,504 parameters of 4 bytes in each of 40 steps.
+    assert!(sent > 1_000_000, "{sent} bytes by hostd");
+    assert_eq!((expected.len(), losses.len()), (40, 40));
+    assert!(expected[39] < expected[0] / 2.0, "{expected:?}");
+    for (step, (loss, other)) in losses.iter().zip(&expected).enumerate() {
+        let apart = (loss - other).abs();
+        assert!(apart <= TOLERANCE, "step {step}: {loss} and {other}");
+    }
+    println!("the last loss is {} with both", losses[39]);
+    rig.with_lab(|lab| assert_healthy(lab, &LATE));
+}
+
+/// HT-50: a rank that ends in the middle of a training is named to the others by an error in their
+/// backward pass, at once.
+#[test]
+fn a_lost_rank_ends_the_training_of_the_others() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::new("lost");
+    for (rank, said) in run(&rig, "hostd", &["lost"]).iter().enumerate() {
+        let named = said.contains("in step 20: ") && said.contains("rank 3 is lost");
+        assert_eq!(named, rank != 3, "{rank}: {said}");
+    }
+    rig.with_lab(|lab| assert_healthy(lab, &LATE));
+}

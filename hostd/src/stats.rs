@@ -49,6 +49,38 @@ pub struct PortStatistics {
     pub tx_bytes: u64,
     /// Flow control that was received, and how long it kept each priority from sending.
     pub pauses: PauseCounters,
+    /// What became of data packets on the sub-paths that lead through it.
+    pub paths: PathCounters,
+}
+
+/// What became of the data packets that left through one port, on whatever sub-path of whatever
+/// queue pair (MG-5). Outcomes are those of own requests: nobody acknowledges answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathCounters {
+    /// Packets sent, retransmissions and answers included.
+    pub tx_packets: u64,
+    /// Their bytes, Ethernet headers included.
+    pub tx_bytes: u64,
+    /// Those that were acknowledged.
+    pub acknowledged: u64,
+    /// Those of them that a switch marked: Congestion Experienced.
+    pub marked: u64,
+    /// Those whose payload a switch cut off.
+    pub trimmed: u64,
+    /// Those that were taken for lost.
+    pub lost: u64,
+}
+
+impl PathCounters {
+    /// Adds others.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.acknowledged += other.acknowledged;
+        self.marked += other.marked;
+        self.trimmed += other.trimmed;
+        self.lost += other.lost;
+    }
 }
 
 /// Counters of a whole engine. Each received packet is counted once: as delivered, as an

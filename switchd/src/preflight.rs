@@ -150,12 +150,12 @@ pub fn warnings(config: &Config) -> Vec<String> {
     .collect()
 }
 
-/// A warning for each pattern in `ports` that matches no interface yet, if others do.
+/// A warning for each pattern in `ports` that matches no interface yet.
 pub fn unmatched(config: &Config) -> Vec<String> {
-    let devices = devices(config).unwrap_or_default();
-    if devices.is_empty() {
+    // Without an answer there is nothing to compare with.
+    let Ok(devices) = devices(config) else {
         return Vec::new();
-    }
+    };
     let facts = devices.iter().map(|(port, it)| config.facts_of(port, it));
     config.pattern_warnings(&facts.collect::<Vec<_>>())
 }
@@ -163,7 +163,7 @@ pub fn unmatched(config: &Config) -> Vec<String> {
 /// The ports of the configuration with their devices.
 ///
 /// # Errors
-/// An interface is missing, or there is no port at all.
+/// An interface is missing, or there is no port and none can come.
 pub fn devices(config: &Config) -> Result<Vec<(PortSettings, Device)>, SwitchError> {
     let present = Device::list().map_err(SwitchError::system("list of interfaces"))?;
     let names: Vec<String> = present

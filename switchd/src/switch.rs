@@ -276,7 +276,14 @@ fn follow_kernel(
         .iter()
         .map(|(port, device)| port.entry(device))
         .chain((0..spare).map(|_| vacant()));
-    let hashing = config.hashing(devices.iter().map(|(_, device)| device.mac));
+    // Switches that have no port yet must not all hash alike either.
+    let random = RandomState::new().hash_one(()).to_ne_bytes();
+    let unknown = [
+        random[0], random[1], random[2], random[3], random[4], random[5],
+    ];
+    let macs = devices.iter().map(|(_, device)| device.mac);
+    let unknown = devices.is_empty().then_some(unknown);
+    let hashing = config.hashing(macs.chain(unknown));
     let dlb = &config.ecmp.dlb;
     let policy = Arc::new(compiled.policy.clone());
     let program = Program::new(entries.collect(), hashing, policy)

@@ -240,19 +240,15 @@ fn services_tell_systemd_how_they_are() {
     for unit in ["switchd", "hostd"] {
         assert_eq!(machine.journal(unit, "err"), "", "{unit}");
     }
-    machine.run(&[
-        "sh",
-        "-c",
-        "echo 'nonsense = 1' >> /etc/switchd/switchd.toml",
-    ]);
-    assert!(
-        !machine
-            .output(&["systemctl", "restart", "switchd"])
-            .status
-            .success()
-    );
-    let errors = machine.journal("switchd", "err");
-    assert!(errors.contains("nonsense"), "{errors}");
+    for unit in ["switchd", "hostd"] {
+        // Before the first section: behind it would be a key of that section.
+        let line = format!("sed -i '1i nonsense = 1' /etc/{unit}/{unit}.toml");
+        machine.run(&["sh", "-c", &line]);
+        let restarted = machine.output(&["systemctl", "restart", unit]);
+        assert!(!restarted.status.success(), "{unit}");
+        let errors = machine.journal(unit, "err");
+        assert!(errors.contains("nonsense"), "{unit}: {errors}");
+    }
 }
 
 /// Two links of the machine, with a host at the end of each, between which switchd forwards.

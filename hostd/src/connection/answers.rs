@@ -91,6 +91,7 @@ impl QueuePair {
             self.counters.tx_packets += 1;
             self.counters.tx_bytes += u64::from(segment.len);
             self.counters.retransmits += u64::from(!fresh);
+            peer.steering.count_sent(choice.port, frame.len());
             return Departure::Frame(frame, choice.port);
         }
         pool.give(frame);

@@ -51,7 +51,9 @@ use crate::receive::report::Reports;
 use crate::recovery::Rules;
 use crate::send::awaited::{Awaited, Patience};
 use crate::send::credit::Credits;
-use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters};
+use crate::stats::{
+    EngineStatistics, PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters,
+};
 use crate::verbs::{
     Access, Attributes, Completion, Cookies, DropReason, EngineConfig, EngineError,
     MultipathConfig, PortId, PortSet, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route,
@@ -498,11 +500,14 @@ impl QueuePair {
 
     /// Adds what was counted since this was last called to the counters of the engine.
     #[inline]
-    pub(crate) fn report_to(&mut self, engine: &mut TransportCounters) {
+    pub(crate) fn report_to(&mut self, engine: &mut EngineStatistics) {
         let now = TransportCounters::of(&self.counters);
         if now != self.reported {
-            engine.add_since(&self.reported, &now);
+            engine.transport.add_since(&self.reported, &now);
             self.reported = now;
+        }
+        if let Some(peer) = &mut self.peer {
+            peer.steering.report_to(&mut engine.ports);
         }
     }
 

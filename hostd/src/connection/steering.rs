@@ -17,8 +17,9 @@ use super::lanes::Lanes;
 use super::ways::Ways;
 use crate::congestion::{Auto, Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow};
 use crate::congestion::{Hpcc, Nscc, Poseidon, Rttcc, Swift, SwiftCsig, Timely};
+use crate::limits;
 use crate::path::{self, Blocks, Entropy, LostPacket, PathSet};
-use crate::stats::{PathLoad, PathSignal, PathStatistics};
+use crate::stats::{PathCounters, PathLoad, PathSignal, PathStatistics, PortStatistics};
 use crate::verbs::{
     Congestion, CongestionScope, EngineConfig, Feedback, Granularity, MultipathConfig, PacketFate,
     PortId, PortSet, Psn, Traffic,
@@ -72,6 +73,10 @@ pub(super) struct Steering {
     lanes: Lanes,
     /// How many lanes there are while packets are sprayed.
     spread_lanes: u8,
+    /// By port, since the engine was last told.
+    counters: [PathCounters; limits::PORTS],
+    /// The ports of which there is something to tell.
+    counted: PortSet,
 }
 
 fn nscc(agreed: &MultipathConfig, plan: &SteeringPlan, config: &EngineConfig) -> Nscc {
@@ -163,6 +168,8 @@ impl Steering {
             paths,
             lanes: Lanes::new(&controller, count, seed),
             spread_lanes,
+            counters: [PathCounters::default(); limits::PORTS],
+            counted: PortSet::NONE,
         }
     }
 
@@ -244,10 +251,33 @@ impl Steering {
         (self.lanes.algorithm(), self.lanes.is_guided())
     }
 
-    /// A packet of an own request leaves on `path`, with `bytes` in memory. `awaited`: its outcome
+    /// A packet of an own request leaves as chosen, with `bytes` in memory. `awaited`: its outcome
     /// will be told.
-    pub(super) fn left(&mut self, path: u8, bytes: usize, awaited: bool, now: Time) {
-        self.lanes.left(path, bytes, awaited, now);
+    pub(super) fn left(&mut self, choice: &Choice, bytes: usize, awaited: bool, now: Time) {
+        self.lanes.left(choice.path.path, bytes, awaited, now);
+        self.count_sent(choice.port, bytes);
+    }
+
+    /// The counters of the paths through a port.
+    fn count(&mut self, port: PortId) -> &mut PathCounters {
+        self.counted = self.counted.with(port);
+        &mut self.counters[port.index()]
+    }
+
+    /// A packet leaves through `port`.
+    pub(super) fn count_sent(&mut self, port: PortId, bytes: usize) {
+        let counters = self.count(port);
+        counters.tx_packets += 1;
+        counters.tx_bytes += u64::try_from(bytes).unwrap_or(0);
+    }
+
+    /// Adds what was counted since this was last called to the counters of the ports.
+    #[inline]
+    pub(super) fn report_to(&mut self, ports: &mut [PortStatistics; limits::PORTS]) {
+        for port in std::mem::replace(&mut self.counted, PortSet::NONE).iter() {
+            let counted = std::mem::take(&mut self.counters[port.index()]);
+            ports[port.index()].paths.add(&counted);
+        }
     }
 
     /// Port and path of the next packet, through one of the `free` ports. It avoids the entropy
@@ -298,16 +328,26 @@ impl Steering {
         if let Some(round_trip) = feedback.round_trip {
             self.paths.measured(path, round_trip);
         }
+        let port = self.paths.port(feedback.entropy);
         match feedback.fate {
             PacketFate::Delivered {
-                newest_copy: true, ..
-            } => self.paths.acknowledged(path, sent),
-            PacketFate::Lost => self.paths.lost(LostPacket { path, sent }, now),
+                newest_copy: true,
+                marked,
+            } => {
+                self.paths.acknowledged(path, sent);
+                let counters = self.count(port);
+                counters.acknowledged += 1;
+                counters.marked += u64::from(marked);
+            }
+            PacketFate::Lost => {
+                self.paths.lost(LostPacket { path, sent }, now);
+                self.count(port).lost += 1;
+            }
+            PacketFate::Trimmed => self.count(port).trimmed += 1,
             PacketFate::Delivered {
                 newest_copy: false, ..
             }
-            | PacketFate::NotReady
-            | PacketFate::Trimmed => {}
+            | PacketFate::NotReady => {}
         }
         self.paths.on_feedback(feedback, now);
         self.lanes.feedback(feedback, in_flight, now);
@@ -318,6 +358,7 @@ impl Steering {
     pub(super) fn doubted(&mut self, feedback: &Feedback, now: Time) {
         let Feedback { path, sent, .. } = *feedback;
         self.paths.lost(LostPacket { path, sent }, now);
+        self.count(self.paths.port(feedback.entropy)).lost += 1;
         self.paths.on_feedback(feedback, now);
         self.lanes.doubted(path);
     }

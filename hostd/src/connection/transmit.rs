@@ -169,7 +169,7 @@ impl QueuePair {
                 let awaited = outgoing.asks_again.is_none();
                 let path = choice.path.path;
                 self.counters.tx_tags += u64::from(sign(&mut frame, peer, path, now));
-                peer.steering.left(path, frame.len(), awaited, now);
+                peer.steering.left(&choice, frame.len(), awaited, now);
                 peer.terms.used(now);
                 self.requester.left(&outgoing, &choice, now);
                 if let Some(sender) = &mut self.requester.sender {

@@ -28,3 +28,4 @@ pub mod routes;
 pub mod schedulers;
 mod signals;
 pub mod telemetry;
+mod ways;

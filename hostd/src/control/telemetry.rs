@@ -4,6 +4,7 @@
 use super::collective;
 use super::link::LinkState;
 use super::report::{Sources, kernel_drops};
+use super::ways;
 use crate::edge::statistics::EdgeStatistics;
 use crate::pauses::PauseCounters;
 use crate::stats::EngineStatistics;
@@ -502,8 +503,10 @@ impl Source for Telemetry {
         transport(&engine, &mut families);
         changes(&engine, &mut families);
         collective::metrics(&engine, &mut families);
-        let interfaces = self.sources.interfaces.iter().zip(&engine.ports);
-        let paused = interfaces.map(|(it, port)| (it.name.as_str(), &port.pauses));
+        let interfaces = || self.sources.interfaces.iter().zip(&engine.ports);
+        let paths = interfaces().map(|(it, port)| (it.name.as_str(), &port.paths));
+        ways::metrics(&paths.collect::<Vec<_>>(), &mut families);
+        let paused = interfaces().map(|(it, port)| (it.name.as_str(), &port.pauses));
         pauses(&paused.collect::<Vec<_>>(), &mut families);
         self.ports(&mut families);
         if let Some(known) = &self.sources.schedulers {

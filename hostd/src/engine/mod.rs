@@ -376,7 +376,7 @@ impl<M: RegionMemory> Engine<M> {
         self.crowd -= u32::from(queue_pair.in_crowd);
         queue_pair.forget(&mut self.effects);
         queue_pair.leave_peer(&mut self.effects);
-        queue_pair.report_to(&mut self.statistics.transport);
+        queue_pair.report_to(&mut self.statistics);
         self.carry_out_effects();
         let request = queue_pair.request;
         for (queue, requests) in queue_ends(&request) {

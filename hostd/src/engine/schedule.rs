@@ -23,7 +23,7 @@ impl<M: RegionMemory> Engine<M> {
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
             return;
         };
-        queue_pair.report_to(&mut self.statistics.transport);
+        queue_pair.report_to(&mut self.statistics);
         let drained = queue_pair.take_drained();
         let amid = queue_pair.is_amid_message();
         if amid != queue_pair.in_crowd {

@@ -5,6 +5,7 @@ use crate::network::Network;
 use common::time::{Span, Time};
 use common::wire::Mac;
 use common::wire::pause::Control;
+use hostd::stats::PathStatistics;
 use hostd::verbs::{
     ConnectionParameters, EngineConfig, Event, Granularity, MultipathConfig, PortId, Spraying,
     Status,
@@ -78,6 +79,47 @@ fn throughput_is_the_sum_of_the_ports() {
             assert_eq!(by_port, statistics.rx_packets);
         }
     }
+}
+
+/// MG-5: what became of packets is counted by the port that they left through: the sums are those
+/// of the sub-paths, packets on a dead plane are lost there and nowhere else, and marks count where
+/// they were made. What counted stays when the queue pair ends.
+#[test]
+fn paths_are_counted_by_port() {
+    let mut network = network(2, Spraying::Oblivious);
+    let qpns = network.connected(Some(MultipathConfig::default()));
+    network.turn();
+    let ports = |network: &Network| {
+        let statistics = network.hosts[0].engine.statistics();
+        [statistics.ports[0].paths, statistics.ports[1].paths]
+    };
+    network.impairment.marks = 500;
+    post(&mut network, qpns, 4);
+    stream(&mut network, 4, Span::from_millis(50));
+    network.impairment.marks = 0;
+    for port in ports(&network) {
+        assert!(port.tx_packets > 100 && port.lost == 0, "{port:?}");
+        assert!(port.tx_bytes > port.tx_packets * 1024, "{port:?}");
+        assert!(port.acknowledged <= port.tx_packets, "{port:?}");
+        assert!((1..port.acknowledged).contains(&port.marked), "{port:?}");
+    }
+    network.impairment.dead_planes[0] = true;
+    network.hosts[0].completions.clear();
+    post(&mut network, qpns, 4);
+    stream(&mut network, 4, Span::from_millis(200));
+    let [dead, alive] = ports(&network);
+    assert!(dead.lost > 0 && alive.lost == 0, "{dead:?} {alive:?}");
+    let engine = &mut network.hosts[0].engine;
+    let paths = engine.path_statistics(qpns[0]);
+    let sum = |of: fn(&PathStatistics) -> u64| paths.iter().map(of).sum::<u64>();
+    assert_eq!(dead.tx_packets + alive.tx_packets, sum(|it| it.tx_packets));
+    assert_eq!(
+        dead.acknowledged + alive.acknowledged,
+        sum(|it| it.acknowledged)
+    );
+    assert_eq!(dead.lost + alive.lost, sum(|it| it.lost));
+    engine.destroy_queue_pair(qpns[0]).expect("it is there");
+    assert_eq!(ports(&network), [dead, alive]);
 }
 
 /// The longest time without a packet of data that came, while a stream of `count` messages ends.

@@ -96,10 +96,11 @@ impl Config {
     }
 
     /// The ports on a machine with these `interfaces`: first the `[[port]]`s, then what the
-    /// patterns match, by name. A pattern may match nothing yet.
+    /// patterns match, by name. A pattern may match nothing yet, and there may be no port at all, as
+    /// long as one can come.
     ///
     /// # Errors
-    /// A name in `ports` is no interface, there is no port at all, or there are too many.
+    /// A name in `ports` is no interface, there is no port and none can come, or there are too many.
     pub fn resolve_ports(&self, interfaces: &[String]) -> Result<Vec<PortSettings>, Refusal> {
         let mut resolved = Vec::new();
         for (place, port) in self.port.iter().enumerate() {
@@ -123,10 +124,10 @@ impl Config {
             }
         }
         require(
-            !resolved.is_empty(),
+            !resolved.is_empty() || self.spare_queues() > 0,
             "ports",
             format_args!(
-                "no interface matches {:?}; there are {interfaces:?}",
+                "no interface matches {:?}, and with memory.spare_queues = 0 none can come; there are {interfaces:?}",
                 self.ports
             ),
         )?;

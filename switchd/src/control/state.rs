@@ -387,6 +387,12 @@ impl State {
         if lacking > 0 {
             problems.push(format!("{lacking} routes do not fit in the tables"));
         }
+        if self.known_ports().next().is_none() {
+            let patterns = &self.active.config.ports;
+            problems.push(format!(
+                "there is no port: no interface matches {patterns:?}"
+            ));
+        }
         problems.extend(self.slots.problems(&self.active.config));
         problems.extend(self.active.misfit_problems());
         problems.extend(self.steering_problems());

@@ -88,6 +88,42 @@ fn an_interface_comes_and_goes() {
     assert_eq!(forgotten.count(), 3, "{told:?}");
 }
 
+/// SW-1, MG-5: a switch whose patterns match nothing at the start waits for its first port, and says
+/// that it has none. Ports that come are forwarded between; when all have gone it has none again.
+#[test]
+fn a_switch_waits_for_its_first_port() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("pw");
+    for number in 1..=3 {
+        rig.ip("sw", &format!("link del p{number}"));
+    }
+    rig.start_unwell(&[]);
+    assert_eq!(rig.ctl(&["ports"]), serde_json::json!([]));
+    let (healthy, problems) = status(&rig);
+    let told = problems.contains("there is no port: no interface matches");
+    assert!(!healthy && told, "{problems}");
+    rig.link(1, "a");
+    rig.ip("a", "route add default via 10.1.0.1");
+    rig.link(2, "b");
+    rig.ip("b", "route add default via 10.2.0.1");
+    for name in ["p1", "p2"] {
+        eventually("port", || state(&rig, name) == "up");
+    }
+    assert_eq!(status(&rig), (true, "[]".to_owned()));
+    eventually("neighbours", || rig.ping("10.2.0.2", 1, 50) == 1);
+    let before = rig.sent("p2");
+    assert_eq!(rig.ping("10.2.0.2", 3, 50), 3);
+    assert!(rig.sent("p2") >= before + 3, "it is switchd that forwards");
+    for number in 1..=2 {
+        rig.ip("sw", &format!("link del p{number}"));
+    }
+    eventually("no port again", || {
+        status(&rig).1.contains("there is no port")
+    });
+}
+
 /// SW-1, MG-5: a port that is configured by its name is missed while its interface is gone.
 #[test]
 fn a_port_by_name_is_missed() {

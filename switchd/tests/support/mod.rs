@@ -162,10 +162,19 @@ impl Rig {
 
     /// Starts the daemon and waits until it forwards.
     pub(crate) fn start(&mut self, options: &[&str]) {
+        self.start_until(options, "status");
+    }
+
+    /// Starts the daemon and waits until it answers, whether it is well or not.
+    pub(crate) fn start_unwell(&mut self, options: &[&str]) {
+        self.start_until(options, "ports");
+    }
+
+    fn start_until(&mut self, options: &[&str], topic: &str) {
         let mut command = self.daemon_command(options);
         self.daemon = Some(command.stderr(Stdio::inherit()).spawn().expect("switchd"));
         eventually("answer of the daemon", || {
-            self.ctl_output(&["status"]).status.success()
+            self.ctl_output(&[topic]).status.success()
         });
     }
 

@@ -43,11 +43,16 @@ impl Process {
         nix::sys::signal::kill(id, signal).expect("it runs");
     }
 
-    /// Asks it to end (SIGTERM), and waits until it has.
-    pub(crate) fn stop(&mut self) {
+    /// Gives a signal to what is not on a machine of its own.
+    pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.id()).expect("a process number");
         let id = nix::unistd::Pid::from_raw(id);
-        nix::sys::signal::kill(id, Signal::SIGTERM).expect("it runs");
+        nix::sys::signal::kill(id, signal).expect("it runs");
+    }
+
+    /// Asks it to end (SIGTERM), and waits until it has.
+    pub(crate) fn stop(&mut self) {
+        self.signal(Signal::SIGTERM);
         let status = self.0.wait().expect("our child");
         assert!(status.success(), "{status}");
     }

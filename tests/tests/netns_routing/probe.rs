@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -80,22 +80,31 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> Option<(usize, SocketAddr)>
 /// Answers every probe in a namespace, until dropped.
 #[derive(Debug)]
 pub(crate) struct Echo {
+    heard: Arc<AtomicUsize>,
     _worker: Worker<()>,
 }
 
 impl Echo {
     pub(crate) fn start(namespace: &str) -> Self {
         let socket = socket(namespace, ECHO);
+        let heard = Arc::new(AtomicUsize::new(0));
+        let count = heard.clone();
         let _worker = Worker::start(namespace, move |end| {
             let mut buffer = [0; 64];
             while !end.load(Ordering::Relaxed) {
                 if let Some((len, from)) = receive(&socket, &mut buffer) {
+                    count.fetch_add(1, Ordering::Relaxed);
                     // Without a way back the prober counts a loss.
                     let _ = socket.send_to(&buffer[..len], from);
                 }
             }
         });
-        Self { _worker }
+        Self { heard, _worker }
+    }
+
+    /// Probes that have come so far, answered or not.
+    pub(crate) fn heard(&self) -> usize {
+        self.heard.load(Ordering::Relaxed)
     }
 }
 

@@ -542,7 +542,8 @@ fn a_crowd_does_not_go_on_in_step() {
         };
         let mut steering = Steering::new(Some(&agreed), &plan, &config);
         steering.set_speed(common::units::Rate::from_gbps(100));
-        steering.left(0, 4096, true, now);
+        let choice = steering.choose_for_answer(PortSet::first_of(1), now);
+        steering.left(&choice, 4096, true, now);
         assert_eq!(steering.held_until(), None, "no pace yet");
         let trimmed = Feedback {
             path: 0,
@@ -557,7 +558,7 @@ fn a_crowd_does_not_go_on_in_step() {
         let first = steering.held_until().expect("a pace");
         steering.release(first);
         assert!(steering.credit(0) > 0, "then it may leave");
-        steering.left(0, 4096, true, first);
+        steering.left(&choice, 4096, true, first);
         let second = steering.held_until().expect("a pace").since(first);
         // A packet of each in turn takes the line 344 µs.
         assert!((150..520).contains(&(second.nanos() / 1_000)), "{second:?}");

@@ -1,6 +1,8 @@
 //! The mirror against the kernel itself, in network namespaces of its own. The oracle is a second
 //! mirror that dumps afresh: after each change, what events told must be what a dump tells.
 
+mod full_table;
+
 use common::netlink::{
     Change, FdbKey, FdbKind, Hop, Mirror, NextHopKind, RECEIVE_BUFFER, Requests, Resilience,
     ResyncReason, RouteKey, RouteKind, Settings, Table, Watch,
@@ -684,6 +686,10 @@ fn silent_removals_are_known_without_a_dump() {
     });
 }
 
+/// After so long it never does. On a busy machine a dump of a full table takes ten seconds, and rests
+/// for four times as long before it.
+const NEVER: Span = Span::from_secs(300);
+
 /// Reads until `holds`, and how long that took.
 fn until(watch: &mut Watch, holds: impl Fn(&Mirror) -> bool) -> Span {
     until_so(watch, |watch| holds(watch.mirror()))
@@ -695,7 +701,7 @@ fn until_so(watch: &mut Watch, holds: impl Fn(&Watch) -> bool) -> Span {
     let mut poll = PollSet::new();
     while !holds(watch) {
         let now = monotonic();
-        assert!(now.since(began) < Span::from_secs(60), "it never does");
+        assert!(now.since(began) < NEVER, "it never does");
         let more = watch.pump(now, &mut Vec::new()).unwrap();
         if !more && !holds(watch) {
             let until = watch.deadline();
@@ -718,78 +724,4 @@ fn until_at_work(watch: &mut Watch, holds: impl Fn(&Mirror) -> bool) -> Span {
     let took = until(watch, holds);
     let machine = waited().nanos() - before.nanos();
     Span::from_nanos(took.nanos().saturating_sub(machine))
-}
-
-/// Within so long a route that the kernel drops without a word is known to be gone.
-const SILENT_LIMIT: Span = Span::from_millis(100);
-
-/// SW-2: with 500,000 routes, what a link takes along that goes down is known within 100 ms; all
-/// routes, if they go with it, and neighbours whose messages were lost, before the routes have been
-/// dumped. As a core may be slow for a while, the link has three tries.
-#[test]
-fn what_a_full_table_hides_is_known_before_it_is_dumped() {
-    in_namespace(|| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let batch = |lines: String| {
-            let file = folder.path().join("batch");
-            std::fs::write(&file, lines).expect("the folder is ours");
-            ip(&format!("-batch {}", file.display()));
-        };
-        let route = |n: u32| {
-            let address = std::net::Ipv4Addr::from_bits(0x1400_0000 + n * 256);
-            format!("route add {address}/24 via 10.0.0.2\n")
-        };
-        batch((0..500_000).map(route).collect());
-        // So small that a burst does not fit.
-        let mut watch = Watch::open(Settings::default(), 65_536).unwrap();
-        let limit = monotonic() + Span::from_secs(60);
-        watch.sync(limit, &mut Vec::new()).unwrap();
-        let lost = key("10.9.0.0/16", 0);
-        let ends = |watch: &Watch| watch.follower().statistics().last_end;
-        let mut tries = Vec::new();
-        while tries.len() < 3 && tries.iter().all(|took| *took >= SILENT_LIMIT) {
-            ip("link set right up");
-            ip("route replace 10.9.0.0/16 via 10.0.1.2");
-            until(&mut watch, |mirror| mirror.route(&lost).is_some());
-            follow(&mut watch, Span::from_secs(5));
-            let before = ends(&watch);
-            ip("link set right down");
-            tries.push(until_at_work(&mut watch, |mirror| {
-                mirror.route(&lost).is_none()
-            }));
-            assert_eq!(ends(&watch), before);
-            // The resynchronisation that follows; then nothing is under way.
-            until_so(&mut watch, |watch| ends(watch) != before);
-            follow(&mut watch, Span::from_secs(5));
-        }
-        println!("a route of a link that went down: {tries:?}");
-        assert!(tries.iter().any(|took| *took < SILENT_LIMIT), "{tries:?}");
-        let before = ends(&watch);
-        let neighbour = |n: u32| {
-            let [_, _, third, fourth] = n.to_be_bytes();
-            let address = format!("10.0.{third}.{fourth}");
-            format!("neighbour add {address} lladdr 02:00:00:00:00:01 dev left nud permanent\n")
-        };
-        batch((256..3_000).map(neighbour).collect());
-        let last = common::netlink::NeighbourKey {
-            ifindex: watch.mirror().link_named("left").expect("it is").index,
-            address: [10, 0, 11, 183].into(),
-        };
-        let took = until(&mut watch, |mirror| mirror.neighbour(&last).is_some());
-        let statistics = *watch.follower().statistics();
-        assert!(statistics.overruns > 0, "{statistics:?}");
-        assert_eq!(ends(&watch), before);
-        println!(
-            "a neighbour whose message was lost: {took}; all dumped: {}",
-            statistics.last_duration
-        );
-        until_so(&mut watch, |watch| ends(watch) != before);
-        follow(&mut watch, Span::from_secs(5));
-        let before = ends(&watch);
-        ip("link set left down");
-        let last = key("27.161.31.0/24", 0);
-        let took = until_at_work(&mut watch, |mirror| mirror.route(&last).is_none());
-        assert_eq!(ends(&watch), before);
-        println!("all routes of the link that has them all: {took}");
-    });
 }

@@ -10,7 +10,8 @@
 #   make lint       formats, clippy, documentation, architecture rules, licences and duplicates of dependencies
 #   make msrv       the oldest compiler that Cargo.toml promises builds all; rustup has to have it
 #   make fuzz       every reader of outside bytes, each for a minute, guided by coverage: `make fuzz FOR=600 FUZZ=roce`
-#   make soak       random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`; then
+#   make soak       random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`; then a
+#                   thousand random workloads whose marks follow them;
 #                   applications that attack hostd, or are killed, for minutes
 #   make pictures   the dashboards of the manual, drawn from a real Prometheus over a laboratory
 #   make build      the release binaries, in target/release, and the C library, in target/library
@@ -109,6 +110,7 @@ pictures: setup
 soak: setup
 	$(CARGO) build --release -p fabric --bin fabric
 	target/release/fabric twin soak --for $(or $(FOR),30m)
+	$(CARGO) test --release -p twin --test aiecn -- --ignored --nocapture
 	$(CARGO) build --release -p hostd-client --bins
 	$(CARGO) test --release -p hostd --test engine -- --ignored
 	$(CARGO) test --release -p hostd --test edge -- --ignored --nocapture --test-threads 1

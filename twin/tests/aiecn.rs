@@ -3,6 +3,7 @@
 
 use common::time::Span;
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use switchd::insight::ecn::{Change, Model, Why};
 use twin::scenario::Scenario;
@@ -115,15 +116,30 @@ fn steady_traffic_changes_little() {
     assert_eq!(crowded.count(), 0);
 }
 
-/// SW-24: random traffic in front of random buffers loses nothing, and thresholds stay within their
-/// bounds.
-#[test]
-fn random_workloads_lose_nothing() {
+/// Runs random workloads, none of which may lose anything or leave a bound; changes of thresholds,
+/// and those because of pauses.
+fn soak_all(seeds: RangeInclusive<u64>) -> (usize, usize) {
     let mut sum = (0, 0);
-    for seed in 1..=30 {
+    for seed in seeds {
         let done = soak(seed).unwrap_or_else(|failure| panic!("{failure}"));
         sum = (sum.0 + done.changes, sum.1 + done.fallbacks);
     }
     println!("{sum:?} changes and fallbacks");
+    sum
+}
+
+/// SW-24: random traffic in front of random buffers loses nothing, and thresholds stay within their
+/// bounds.
+#[test]
+fn random_workloads_lose_nothing() {
+    let sum = soak_all(1..=30);
     assert!(sum.0 > 30 && sum.1 > 0, "{sum:?}: nothing was tried");
+}
+
+/// SW-24: nor do a thousand of them.
+#[test]
+#[ignore = "takes minutes: make soak"]
+fn a_thousand_random_workloads_lose_nothing() {
+    let sum = soak_all(1..=1_000);
+    assert!(sum.0 > 1_000 && sum.1 > 30, "{sum:?}: nothing was tried");
 }

@@ -156,16 +156,20 @@ impl Contender {
         Self::new("bare AF_XDP", process, Vec::new(), false, link)
     }
 
-    /// switchd with `more` in its configuration.
+    /// switchd with `more` in its configuration. Files and namespaces are called `short`.
     ///
     /// # Errors
     /// When it does not start, or forwards nothing; with the end of its log.
-    pub(super) fn switchd(name: &str, folder: &Path, more: &str) -> Result<Self, String> {
+    pub(super) fn switchd(
+        (name, short): (&str, &str),
+        folder: &Path,
+        more: &str,
+    ) -> Result<Self, String> {
         // With load balancing there has to be something to choose.
-        let (short, hops) = if more.is_empty() {
-            ("plain", &["10.0.1.2"][..])
+        let hops = if more.is_empty() {
+            &["10.0.1.2"][..]
         } else {
-            ("all", &["10.0.1.2", "10.0.1.3"][..])
+            &["10.0.1.2", "10.0.1.3"][..]
         };
         let link = Links::new(short)?;
         link.route(hops)?;

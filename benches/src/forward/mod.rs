@@ -9,9 +9,10 @@
 //! Every contender does the same: it takes IPv4 frames from `p0`, writes new MAC addresses (routers
 //! also decrement the TTL) and sends them out of `p1`. The *reflector* is the AF_XDP layer of this
 //! project with nothing on top. Its rate is what the kernel's copy path allows here, so switchd's
-//! ratio to it is the cost of the pipeline. switchd runs twice: plain, and with every feature of
-//! its traffic manager and its load balancing on ([`everything`]). Two more bridge the same frames,
-//! one of them into a VLAN, whose tag it puts in.
+//! ratio to it is the cost of the pipeline. switchd runs three times: plain, with every feature of
+//! its traffic manager and its load balancing on ([`everything`]), and with flow analysis besides,
+//! for which the frames are packets of one connection. Two more bridge the same frames, one of them
+//! into a VLAN, whose tag it puts in.
 //!
 //! The kernel's receive path runs on the core of the source, the transmit path on that of the
 //! forwarder. The source is faster than every forwarder. A forwarder that was idle for some of the
@@ -37,7 +38,8 @@ const LENGTHS: [usize; 2] = [64, 1500];
 const REFLECTOR: usize = 0;
 const PLAIN: usize = 1;
 const EVERYTHING: usize = 2;
-const BRIDGING: usize = 3;
+const ANALYSED: usize = 3;
+const BRIDGING: usize = 4;
 
 /// Contenders that frames are bridged by; the second one is left out where the kernel's bridges
 /// have no VLANs.
@@ -51,6 +53,9 @@ const RATIO_MIN: f64 = 0.92;
 
 /// What it has to reach with everything on of what it does when it is plain.
 const EVERYTHING_MIN: f64 = 0.85;
+
+/// What flow analysis may leave of the rate (SW-50).
+const ANALYSED_MIN: f64 = 0.95;
 
 /// A forwarder that ran for less than this share of its turns was not the bottleneck. (The kernel
 /// keeps 5 % of each core for ordinary processes.)
@@ -74,10 +79,16 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
     run_first(2)?;
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let all = everything::text();
+    let analysed = format!("{all}\n[flows]\nenabled = true\n");
     let mut contenders = vec![
         Contender::reflector(folder.path())?,
-        Contender::switchd("switchd", folder.path(), "")?,
-        Contender::switchd("switchd with everything on", folder.path(), &all)?,
+        Contender::switchd(("switchd", "plain"), folder.path(), "")?,
+        Contender::switchd(("switchd with everything on", "all"), folder.path(), &all)?,
+        Contender::switchd(
+            ("switchd with everything on, analysed", "flows"),
+            folder.path(),
+            &analysed,
+        )?,
         Contender::bridging(BRIDGES[0], folder.path(), false)?,
     ];
     match Contender::bridging(BRIDGES[1], folder.path(), true) {
@@ -105,6 +116,12 @@ fn group(len: usize, names: &[String]) -> Group {
             EVERYTHING,
             PLAIN,
             Some(Bound::AtLeast(EVERYTHING_MIN)),
+        ),
+        Figure::ratio(
+            names,
+            ANALYSED,
+            EVERYTHING,
+            Some(Bound::AtLeast(ANALYSED_MIN)),
         ),
     ];
     let bridging = (BRIDGING..names.len()).filter(|at| BRIDGES.contains(&names[*at].as_str()));

@@ -1,7 +1,8 @@
-//! \[11\] What an acknowledgement says of the CSIG tags of the packets that it answers (CS-8): one
-//! tag of one signal. Signals take turns. Of the tags since the last one each is as likely to be
-//! told: the newest would be of the same path again and again, where packets go round the paths in
-//! step with acknowledgements.
+//! \[11\] What an acknowledgement says of the CSIG tags of the packets that it answers (CS-8): the
+//! worst tag of one signal and one path. Signals take turns. Each packet since the last one is as
+//! likely to name the path: the newest would be of the same path again and again, where packets go
+//! round the paths in step with acknowledgements. And the worst of all paths would leave the sender
+//! without news of the good ones.
 
 use common::csig::SIGNALS;
 use common::wire::csig::{Form, Signal, Tag};
@@ -54,7 +55,13 @@ impl Reflector {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         chosen.among = chosen.among.saturating_add(1);
-        if (self.dice >> 33).is_multiple_of(u64::from(chosen.among)) {
+        let is_next = (self.dice >> 33).is_multiple_of(u64::from(chosen.among));
+        let takes_over = if chosen.path == path && chosen.among > 1 {
+            is_worse(tag, chosen.tag)
+        } else {
+            is_next
+        };
+        if takes_over {
             (chosen.path, chosen.tag) = (path, tag);
         }
     }
@@ -75,6 +82,16 @@ impl Reflector {
             tag: chosen.tag,
         })
     }
+}
+
+/// Whether a tag tells of a worse link than another one of its signal did; of two forms, whose values
+/// cannot be compared, the newer one counts.
+fn is_worse(new: Option<(Form, Tag)>, old: Option<(Form, Tag)>) -> bool {
+    let (Some((form, new)), Some((old_form, old))) = (new, old) else {
+        return true;
+    };
+    form != old_form
+        || Signal::from_number(new.kind).is_some_and(|it| it.is_worse(new.value, old.value))
 }
 
 #[cfg(test)]
@@ -124,6 +141,45 @@ mod tests {
             of_path.iter().all(|count| (60..140).contains(count)),
             "{of_path:?}"
         );
+    }
+
+    /// CS-8: of what an acknowledgement covers of a path its worst is told, whenever that came; of the
+    /// next packets anew.
+    #[test]
+    fn the_worst_of_a_path_is_told() {
+        let mut reflector = Reflector::default();
+        for (signal, values, worst) in [
+            (Signal::AvailableBandwidth, [9, 3, 4, 8], 3),
+            (Signal::AvailableShare, [2, 30, 31, 7], 2),
+            (Signal::Delay, [0, 5, 1, 4], 5),
+        ] {
+            for value in values {
+                reflector.note(6, tag(signal, value));
+            }
+            let number = signal.number();
+            assert_eq!(told(&mut reflector), Some((6, Some((number, worst)))));
+            reflector.note(6, tag(signal, 17));
+            assert_eq!(told(&mut reflector), Some((6, Some((number, 17)))));
+        }
+    }
+
+    /// CS-4, CS-8: values of two forms are not compared.
+    #[test]
+    fn of_two_forms_the_newer_one_is_told() {
+        let mut reflector = Reflector::default();
+        let expanded = Tag::neutral(Form::Expanded, Signal::Delay, 5);
+        reflector.note(
+            6,
+            Some((
+                Form::Expanded,
+                Tag {
+                    value: 900,
+                    ..expanded
+                },
+            )),
+        );
+        reflector.note(6, tag(Signal::Delay, 3));
+        assert_eq!(told(&mut reflector), Some((6, Some((2, 3)))));
     }
 
     /// CS-8, CS-9: packets without tags are told as such; reserved signals are not told.

@@ -70,6 +70,22 @@ impl Index {
         }
     }
 
+    /// The first slot that a hash may stand for.
+    #[inline]
+    pub(super) fn first(&self, hash: u64) -> Option<u32> {
+        let (mut at, tag) = (self.start(hash), tag(hash));
+        loop {
+            let place = self.places[at];
+            if place == 0 {
+                return None;
+            }
+            if place & !SLOT_MASK == tag {
+                return Some((place & SLOT_MASK) - 1);
+            }
+            at = (at + 1) & self.mask;
+        }
+    }
+
     /// Adds a slot that is not there.
     pub(super) fn insert(&mut self, hash: u64, slot: usize) {
         let mut at = self.start(hash);

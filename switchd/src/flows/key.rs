@@ -153,6 +153,7 @@ impl Key {
     }
 
     /// Whether its addresses are of IPv6.
+    #[inline]
     pub fn is_v6(&self) -> bool {
         self.pair & Self::V6 != 0
     }

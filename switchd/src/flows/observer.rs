@@ -81,6 +81,8 @@ struct Noted {
     packet: RocePacket,
     ingress: PortId,
     bytes: u16,
+    /// The slot that is probably its own, found while it was fetched.
+    slot: Option<u32>,
 }
 
 /// A worker's end. All of its memory is there from the start.
@@ -162,6 +164,7 @@ impl Observer {
                     packet,
                     ingress,
                     bytes: ip_len(frame, parsed),
+                    slot: None,
                 });
                 return notifies.then_some(key);
             }
@@ -179,19 +182,21 @@ impl Observer {
             return;
         }
         let mut noted = std::mem::take(&mut self.noted);
-        for it in &noted {
-            let _ = self.index.find(it.hash, |slot| {
-                let slot = &self.table.slots[slot];
+        for it in &mut noted {
+            it.slot = self.index.first(it.hash);
+            if let Some(slot) = it.slot {
+                let slot = &self.table.slots[slot as usize];
                 prefetch(slot);
                 prefetch(&slot.request);
-                true
-            });
+            }
         }
         for it in &noted {
             let slots = &self.table.slots;
-            let found = self.index.find(it.hash, |slot| slots[slot].is_of(&it.key));
-            if let Some(place) = found.or_else(|| self.begin(it, now)) {
-                self.note_in(&self.table.slots[place], it, now);
+            let likely = it.slot.map(|slot| &slots[slot as usize]);
+            if let Some(slot) = likely.filter(|slot| slot.is_of(&it.key)) {
+                self.note_in(slot, it, now);
+            } else {
+                self.note_elsewhere(it, now);
             }
         }
         self.table.counters.packets.add(noted.len() as u64);
@@ -199,9 +204,19 @@ impl Observer {
         self.noted = noted;
     }
 
-    /// Takes a slot for a direction that has none; `None` if all are in use: nobody loses his.
+    /// Counts a packet of a direction that is new, or whose place others have in part of their
+    /// hashes, too.
     #[cold]
     #[inline(never)]
+    fn note_elsewhere(&mut self, it: &Noted, now: Time) {
+        let slots = &self.table.slots;
+        let found = self.index.find(it.hash, |slot| slots[slot].is_of(&it.key));
+        if let Some(place) = found.or_else(|| self.begin(it, now)) {
+            self.note_in(&self.table.slots[place], it, now);
+        }
+    }
+
+    /// Takes a slot for a direction that has none; `None` if all are in use: nobody loses his.
     fn begin(&mut self, it: &Noted, now: Time) -> Option<usize> {
         let Some(place) = self.free.pop() else {
             self.table.counters.unfollowed.add(1);

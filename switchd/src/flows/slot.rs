@@ -197,8 +197,10 @@ impl Slot {
     #[inline]
     pub(super) fn is_of(&self, key: &Key) -> bool {
         let pair = low(self.owner.load(Ordering::Relaxed));
-        let same = self.addresses.iter().zip(&key.addresses);
-        pair == key.pair | low(USED) && same.fold(true, |all, (a, b)| all & (a.get() == *b))
+        let is_same = |word: usize| self.addresses[word].get() == key.addresses[word];
+        // Both addresses of IPv4 are in the first word.
+        (pair == key.pair | low(USED)) & is_same(0)
+            && (!key.is_v6() || is_same(1) & is_same(2) & is_same(3))
     }
 
     /// Its key; for its writer.

@@ -2,7 +2,7 @@
 
 use crate::support::{Rig, eventually, privileged};
 use serde_json::Value;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// Flows that pass at the same time.
@@ -143,44 +143,93 @@ fn collected(rig: &Rig, folder: &str) -> Vec<(u64, u64, String)> {
     text.lines().filter_map(line).collect()
 }
 
-/// SW-50: a collector that nobody here wrote gets a record of each direction of a thousand flows,
-/// and all of them together have every packet and byte.
+/// Sums of what a collector has of one direction: records, packets, bytes.
+type Sums = (u64, u64, u64);
+
+/// Lets all flows pass a switch that tells the collector, and be over; then ends both.
+fn pass_all(rig: &mut Rig, mut collector: Child) {
+    rig.settings(
+        "[flows]\nenabled = true\ninactive_seconds = 3\ntemplate_seconds = 1\ncollector = \"10.1.0.2:4739\"\n",
+    );
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 1, 10), 1);
+    for side in ["a", "b"] {
+        rig.on(side, "python3", &["-c", SCRIPT, side]);
+    }
+    eventually("flows", || flows(rig).len() as u64 == FLOWS);
+    eventually("end of all flows", || flows(rig).is_empty());
+    // Records leave at a pace, and the collector writes them at its own.
+    std::thread::sleep(Duration::from_secs(3));
+    rig.stop();
+    let id = i32::try_from(collector.id()).expect("a process number");
+    let id = nix::unistd::Pid::from_raw(id);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    collector.wait().expect("our child");
+}
+
+/// There is a record of each direction of each flow, and all together have every packet and byte.
+fn assert_all(to: impl Fn(&str) -> Sums) {
+    let asked: u64 = (0..FLOWS).map(requests).sum();
+    assert_eq!(to("10.2.0.2"), (FLOWS, asked, asked * REQUEST));
+    let answers: u64 = (0..FLOWS).map(|flow| 1 + naks(flow)).sum();
+    assert_eq!(to("10.1.0.2"), (FLOWS, answers, answers * ACKNOWLEDGEMENT));
+}
+
+/// SW-50: a collector that nobody here wrote, nfdump's, gets a record of each direction of a
+/// thousand flows, and all of them together have every packet and byte.
 #[test]
 fn a_collector_reads_the_records() {
     if !privileged() {
         return;
     }
     let mut rig = Rig::new("fx");
-    rig.settings(
-        "[flows]\nenabled = true\ninactive_seconds = 3\ntemplate_seconds = 1\ncollector = \"10.1.0.2:4739\"\n",
-    );
     let folder = tempfile::tempdir().expect("a temporary folder");
     let place = folder.path().display().to_string();
     let words = ["-l", &place, "-p", "4739", "-b", "10.1.0.2", "-t", "3600"];
-    let mut collector = rig.command("a", "nfcapd", &words).spawn().expect("nfcapd");
-    rig.start(&[]);
-    assert_eq!(rig.ping("10.2.0.2", 1, 10), 1);
-    for side in ["a", "b"] {
-        rig.on(side, "python3", &["-c", SCRIPT, side]);
-    }
-    eventually("flows", || flows(&rig).len() as u64 == FLOWS);
-    eventually("end of all flows", || flows(&rig).is_empty());
-    // Records leave at a pace.
-    std::thread::sleep(Duration::from_secs(2));
-    rig.stop();
-    let id = i32::try_from(collector.id()).expect("a process number");
-    let id = nix::unistd::Pid::from_raw(id);
-    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
-    collector.wait().expect("our child");
+    let collector = rig.command("a", "nfcapd", &words).spawn().expect("nfcapd");
+    pass_all(&mut rig, collector);
     let records = collected(&rig, &place);
-    let to = |address: &str| -> (u64, u64, u64) {
+    assert_all(|address| {
         let its = records.iter().filter(|it| it.2 == address);
         its.fold((0, 0, 0), |all, it| (all.0 + 1, all.1 + it.0, all.2 + it.1))
-    };
-    let asked: u64 = (0..FLOWS).map(requests).sum();
-    assert_eq!(to("10.2.0.2"), (FLOWS, asked, asked * REQUEST));
-    let answers: u64 = (0..FLOWS).map(|flow| 1 + naks(flow)).sum();
-    assert_eq!(to("10.1.0.2"), (FLOWS, answers, answers * ACKNOWLEDGEMENT));
+    });
+}
+
+/// SW-50: so does pmacct's.
+#[test]
+fn another_collector_reads_the_records() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("fp");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [settings, records] = ["nfacctd.conf", "records"].map(|file| folder.path().join(file));
+    let text = format!(
+        "nfacctd_ip: 10.1.0.2\nnfacctd_port: 4739\nplugins: print\naggregate: dst_host, flows\n\
+         print_refresh_time: 1\nprint_output: json\nprint_output_file_append: true\n\
+         print_output_file: {}\n",
+        records.display()
+    );
+    std::fs::write(&settings, text).expect("a file");
+    let words = ["-f", &settings.display().to_string()];
+    let collector = rig.command("a", "nfacctd", &words).spawn();
+    pass_all(&mut rig, collector.expect("nfacctd"));
+    let text = std::fs::read_to_string(&records).expect("records");
+    let parts: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_all(|address| {
+        let its = parts.iter().filter(|it| it["ip_dst"] == address);
+        its.fold((0, 0, 0), |all, it| {
+            let of = |key| number(it, key);
+            (
+                all.0 + of("/flows"),
+                all.1 + of("/packets"),
+                all.2 + of("/bytes"),
+            )
+        })
+    });
 }
 
 /// SW-50: the round trip is within 10 % of what the other side takes.

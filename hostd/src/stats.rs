@@ -314,6 +314,8 @@ pub struct CollectiveStatistics {
     pub messages: u64,
     /// Memberships that ended, by [`EndReason::index`].
     pub ends: [u64; EndReason::COUNT],
+    /// Times that applications went on without the switch, by why they said, in the same order.
+    pub fallbacks: [u64; EndReason::COUNT],
     /// What all memberships counted so far.
     pub sums: MemberCounters,
 }
@@ -324,6 +326,7 @@ impl Default for CollectiveStatistics {
             memberships: 0,
             messages: 0,
             ends: [0; EndReason::COUNT],
+            fallbacks: [0; EndReason::COUNT],
             sums: MemberCounters::default(),
         }
     }

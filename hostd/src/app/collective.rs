@@ -12,6 +12,12 @@ use hostd_client::abi::types::ErrorCode;
 use std::os::fd::OwnedFd;
 
 impl Session {
+    /// The switch that members ask.
+    pub(super) async fn leaf(&self) -> Outcome {
+        let leaf = self.ask(SessionCommand::QueryLeaf).await?;
+        Ok((Reply::Leaf(leaf), Vec::new()))
+    }
+
     /// Its doorbell is one of those of queue pairs. Results that wait for their turn count as
     /// memory.
     pub(super) async fn join_job(&mut self, join: JoinJob, memfd: &OwnedFd) -> Outcome {

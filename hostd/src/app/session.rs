@@ -181,6 +181,7 @@ impl Session {
                 self.limit_shared_queue(queue, limit).await
             }
             Request::JoinJob(join) => self.join_job(join, &descriptors[0]).await,
+            Request::QueryLeaf => self.leaf().await,
             Request::CreateWindow => self.create_window().await,
             Request::Listen {
                 address,

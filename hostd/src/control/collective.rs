@@ -68,6 +68,16 @@ fn row((session, member): &(Option<SessionId>, MemberStatistics)) -> Value {
     })
 }
 
+/// How often applications went on without the switch, for each reason that occurred.
+pub(super) fn fallbacks(engine: &EngineStatistics) -> impl Iterator<Item = Value> + '_ {
+    let counts = &engine.collective.fallbacks;
+    let occurred = EndReason::all().filter(|reason| counts[reason.index()] > 0);
+    occurred.map(|reason| {
+        let name = format!("fallbacks from switches: {}", reason.label());
+        json!({ "name": name, "value": counts[reason.index()] })
+    })
+}
+
 /// Metrics: sums over all memberships that were ever there, and why those ended that did.
 pub(super) fn metrics(engine: &EngineStatistics, families: &mut Families) {
     let collective = &engine.collective;
@@ -126,5 +136,13 @@ pub(super) fn metrics(engine: &EngineStatistics, families: &mut Families) {
     for reason in EndReason::all() {
         let count = collective.ends[reason.index()];
         ends.add(&[("reason", reason.label())], count);
+    }
+    let mut fallbacks = families.counter(
+        "hostd_collective_fallbacks_total",
+        "Times that a group went on between the hosts, by why it did without the switch.",
+    );
+    for reason in EndReason::all() {
+        let count = collective.fallbacks[reason.index()];
+        fallbacks.add(&[("reason", reason.label())], count);
     }
 }

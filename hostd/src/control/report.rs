@@ -310,8 +310,8 @@ impl Sources {
             ("out of frames", json!(engine.no_frame)),
         ];
         let rows = begin.into_iter().chain(problems).chain(rows);
-        rows.map(|(name, value)| json!({ "name": name, "value": value }))
-            .collect()
+        let rows = rows.map(|(name, value)| json!({ "name": name, "value": value }));
+        rows.chain(collective::fallbacks(engine)).collect()
     }
 
     fn sessions(&self, report: &Report) -> Vec<Value> {

@@ -5,9 +5,11 @@ use super::statistics::EdgeStatistics;
 use super::work::Broken;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
-use crate::verbs::{Buffer, CollectiveRequest, CompletionQueueId, EngineError, MemberId};
+use crate::verbs::{
+    Buffer, CollectiveRequest, CompletionQueueId, EndReason, EngineError, MemberId,
+};
 use common::wire::compute::Work;
-use hostd_client::abi::collective::{self, Collective, CollectiveWork};
+use hostd_client::abi::collective::{self, Collective, CollectiveWork, FailureReason};
 use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::ring::Consumer;
 use hostd_client::shm::Mapping;
@@ -91,7 +93,13 @@ impl CollectiveRing {
             let taken = match self.held.take() {
                 Some(held) => held,
                 None => match self.ring.pop()? {
-                    Some(bytes) => request(&CollectiveWork::parse(&bytes)?),
+                    Some(bytes) => match request(&CollectiveWork::parse(&bytes)?) {
+                        Ok(request) => request,
+                        Err(reason) => {
+                            self.withdraw(engine, reason)?;
+                            continue;
+                        }
+                    },
                     None => return Ok(Remains::Nothing),
                 },
             };
@@ -106,27 +114,39 @@ impl CollectiveRing {
         }
         Ok(Remains::More)
     }
+
+    fn withdraw<M: RegionMemory>(
+        &self,
+        engine: &mut Engine<M>,
+        reason: FailureReason,
+    ) -> Result<(), Broken> {
+        let reason = EndReason::of_number(reason as u16).ok_or(Broken)?;
+        engine
+            .withdraw_member(self.member, reason)
+            .map_err(|_| Broken)
+    }
 }
 
-/// What the engine is asked for.
-fn request(work: &CollectiveWork) -> CollectiveRequest {
+/// What the engine is asked for, or why the member withdraws.
+fn request(work: &CollectiveWork) -> Result<CollectiveRequest, FailureReason> {
     let asked = match work.collective {
         Collective::Allreduce(operation, element) => Some(Work::Allreduce(operation, element)),
         Collective::Reduce(operation, element) => Some(Work::Reduce(operation, element)),
         Collective::Broadcast => Some(Work::Broadcast),
         Collective::Barrier => Some(Work::Barrier),
         Collective::Admission => None,
+        Collective::Withdrawal(reason) => return Err(reason),
     };
     let buffer = |buffer: collective::Buffer| Buffer {
         addr: buffer.address,
         lkey: buffer.lkey,
     };
-    CollectiveRequest {
+    Ok(CollectiveRequest {
         wr_id: work.wr_id,
         work: asked,
         root: work.root,
         len: work.length,
         input: buffer(work.input),
         output: buffer(work.output),
-    }
+    })
 }

@@ -102,6 +102,8 @@ pub enum SessionCommand<M = SharedMemory> {
     CreateSharedQueue(Box<NewSharedQueue>, Answer<u32>),
     /// Become a member of a job.
     JoinJob(Box<NewMember>, Answer<u32>),
+    /// The switch that members ask, if there is one.
+    QueryLeaf(Answer<Option<IpAddr>>),
     /// Set the limit of a shared receive queue.
     LimitSharedQueue(u32, u32, Answer<()>),
     /// Choose the own address that a queue pair connects from.

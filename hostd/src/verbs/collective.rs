@@ -135,6 +135,11 @@ impl EndReason {
         }
     }
 
+    /// The one of a number that applications give.
+    pub fn of_number(number: u16) -> Option<Self> {
+        Self::all().find(|it| it.number() == number)
+    }
+
     /// Its name, for operators.
     pub const fn label(self) -> &'static str {
         match self {
@@ -174,6 +179,9 @@ mod tests {
         let all: Vec<_> = EndReason::all().collect();
         assert_eq!(all.len(), EndReason::COUNT);
         assert!(all.iter().enumerate().all(|(at, it)| it.index() == at));
+        let read = |it: &EndReason| EndReason::of_number(it.number());
+        assert!(all.iter().all(|it| read(it) == Some(*it)));
+        assert_eq!(EndReason::of_number(19), None);
         let numbers: HashSet<_> = all.iter().map(|it| it.number()).collect();
         let labels: HashSet<_> = all.iter().map(|it| it.label()).collect();
         assert_eq!((numbers.len(), labels.len()), (all.len(), all.len()));

@@ -7,7 +7,7 @@ use super::port::{GidEntry, PortAttributes, PortEvent};
 use super::record::{Record, header, open};
 use super::types::{ErrorCode, Granularity, Private};
 use super::{MAGIC, MESSAGE_MAX};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Bytes of the text in an error reply.
 const TEXT_MAX: usize = 256;
@@ -79,6 +79,8 @@ pub enum Reply {
         /// Entries after rounding.
         entries: u32,
     },
+    /// To `QueryLeaf`: the address of the switch that members ask, if there is one (3.6).
+    Leaf(Option<IpAddr>),
     /// To `QueryQueuePair`.
     QueuePairState {
         /// Its state.
@@ -238,6 +240,7 @@ const REPLY_PARTITION: u16 = 132;
 const REPLY_PATHS_ASKED: u16 = 133;
 const REPLY_PATHS_OUTCOME: u16 = 134;
 const REPLY_MEMBER: u16 = 135;
+const REPLY_LEAF: u16 = 136;
 
 const EVENT_CONNECT_REQUEST: u16 = 201;
 const EVENT_ESTABLISHED: u16 = 202;
@@ -303,6 +306,9 @@ impl Reply {
                 slot,
                 entries,
             } => encode_queue(REPLY_MEMBER, tag, [*handle, *slot, *entries]),
+            Self::Leaf(leaf) => {
+                header(REPLY_LEAF, tag).address(leaf.unwrap_or(Ipv6Addr::UNSPECIFIED.into()))
+            }
             Self::QueuePairState { state, attributes } => {
                 let state = u32::from(*state as u8);
                 attributes.write(header(REPLY_QP_STATE, tag).u32(state))
@@ -469,6 +475,7 @@ fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
             receive_entries: r.u32()?,
         },
         REPLY_SHARED | REPLY_MEMBER => decode_queue(kind, r)?,
+        REPLY_LEAF => Reply::Leaf(Some(r.address()?).filter(|it| !it.is_unspecified())),
         REPLY_QP_STATE => {
             let state = QueuePairState::from_byte(r.u8()?)?;
             r.reserved::<3>()?;

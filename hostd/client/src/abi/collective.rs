@@ -6,17 +6,21 @@
 //! ```text
 //!   0  wr_id        u64
 //!   8  collective   u8  0 allreduce, 1 reduce, 2 broadcast, 3 barrier, 255 none: it completes when
-//!                       the job is complete
+//!                       the job is complete; 254 the member withdraws (3.6)
 //!   9  operation    u8  1 sum, 2 product, 3 min, 4 max, 5 and, 6 or, 7 xor; 0 without
 //!  10  element      u8  1 i32, 2 i64, 3 u32, 4 u64, 5 f16, 6 bf16, 7 f32, 8 f64; 0 without
 //!  11  flags        u8  1: this member is the root
-//!  12  length       u32 bytes of the vector
+//!  12  length       u32 bytes of the vector; of 254 the number of the reason
 //!  16  input        u64 address, and
 //!  24  output       u64
 //!  32  input_lkey   u32
 //!  36  output_lkey  u32
 //!  40  reserved     24 bytes
 //! ```
+//!
+//! A member that withdraws has its membership ended, if it has not: what was posted before fails, and
+//! its completions say how much of it is in place. The withdrawal itself has no completion. Its reason
+//! is why the application does without the switch from then on; the daemon counts it.
 //!
 //! Numbers are those of the protocol between members and switches. Its completion says how many
 //! bytes of the output are in place; of one that failed, the immediate data says why, in the upper
@@ -182,6 +186,7 @@ pub struct JoinJob {
 }
 
 const JOIN_JOB: u16 = 40;
+pub(super) const QUERY_LEAF: u16 = 41;
 
 impl JoinJob {
     pub(super) fn encode(&self, tag: u32) -> Record {
@@ -215,9 +220,12 @@ pub enum Collective {
     Barrier,
     /// Nothing: it completes when the job is complete.
     Admission,
+    /// The membership ends, and what was posted before fails. It does not complete.
+    Withdrawal(FailureReason),
 }
 
 const ADMISSION: u8 = 255;
+const WITHDRAWAL: u8 = 254;
 const FLAG_ROOT: u8 = 1;
 
 impl Collective {
@@ -228,10 +236,11 @@ impl Collective {
             Self::Broadcast => [2, 0, 0],
             Self::Barrier => [3, 0, 0],
             Self::Admission => [ADMISSION, 0, 0],
+            Self::Withdrawal(_) => [WITHDRAWAL, 0, 0],
         }
     }
 
-    fn read([collective, operation, element]: [u8; 3]) -> Result<Self, DecodeError> {
+    fn read([collective, operation, element]: [u8; 3], length: u32) -> Result<Self, DecodeError> {
         let pair = || {
             let known = Operation::ALL.into_iter().find(|it| *it as u8 == operation);
             let operation = known.ok_or(DecodeError::Field("operation"))?;
@@ -248,6 +257,7 @@ impl Collective {
             (2, 0, 0) => Ok(Self::Broadcast),
             (3, 0, 0) => Ok(Self::Barrier),
             (ADMISSION, 0, 0) => Ok(Self::Admission),
+            (WITHDRAWAL, 0, 0) => FailureReason::of_number(length).map(Self::Withdrawal),
             _ => Err(DecodeError::Field("collective")),
         }
     }
@@ -303,12 +313,13 @@ impl CollectiveWork {
     pub fn parse(bytes: &[u8; WORK_LEN]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         let wr_id = r.u64()?;
-        let collective = Collective::read(r.bytes::<3>()?)?;
+        let collective = r.bytes::<3>()?;
         let flags = r.u8()?;
         if flags & !FLAG_ROOT != 0 {
             return Err(DecodeError::Field("flags"));
         }
         let length = r.u32()?;
+        let collective = Collective::read(collective, length)?;
         let (input, output) = (r.u64()?, r.u64()?);
         let (input_lkey, output_lkey) = (r.u32()?, r.u32()?);
         r.reserved::<24>()?;
@@ -405,15 +416,18 @@ impl FailureReason {
         Self::Closed,
     ];
 
+    pub(crate) fn of_number(number: u32) -> Result<Self, DecodeError> {
+        let known = Self::ALL.into_iter().find(|it| *it as u32 == number);
+        known.ok_or(DecodeError::Field("reason"))
+    }
+
     /// The reason and the world rank in the immediate data of a completion.
     ///
     /// # Errors
     /// There is no such reason.
     pub fn read(word: u32) -> Result<(Self, Option<u16>), DecodeError> {
         let [high, low, world @ ..] = word.to_be_bytes();
-        let number = u16::from_be_bytes([high, low]);
-        let known = Self::ALL.into_iter().find(|it| *it as u16 == number);
-        let reason = known.ok_or(DecodeError::Field("reason"))?;
+        let reason = Self::of_number(u16::from_be_bytes([high, low]).into())?;
         let world = u16::from_be_bytes(world);
         Ok((reason, (world != u16::MAX).then_some(world)))
     }
@@ -481,6 +495,15 @@ mod tests {
         ] {
             let work = work(collective);
             assert_eq!(CollectiveWork::parse(&work.to_bytes()), Ok(work));
+        }
+        for reason in FailureReason::ALL {
+            let work = CollectiveWork {
+                length: reason as u32,
+                ..work(Collective::Withdrawal(reason))
+            };
+            assert_eq!(CollectiveWork::parse(&work.to_bytes()), Ok(work));
+            let unknown = CollectiveWork { length: 19, ..work };
+            assert!(CollectiveWork::parse(&unknown.to_bytes()).is_err());
         }
         let right = work(Collective::Allreduce(Operation::Xor, Element::U32)).to_bytes();
         for (at, value) in [

@@ -5,7 +5,7 @@
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
 use super::codec::{DecodeError, Reader};
-use super::collective::JoinJob;
+use super::collective::{JoinJob, QUERY_LEAF};
 use super::options::ConnectionOptions;
 use super::paths::PathRequest;
 use super::port::PortRequest;
@@ -170,6 +170,8 @@ pub enum Request {
     /// Become a member of a job that switches compute for; the memfd of the ring of collectives
     /// comes along.
     JoinJob(JoinJob),
+    /// Ask for the address of the switch that members ask (3.6).
+    QueryLeaf,
     /// Give an object back.
     Destroy {
         /// What it is.
@@ -201,7 +203,7 @@ const SHARE_DOORBELLS: u16 = 29;
 const BIND: u16 = 34;
 const CHOOSE: u16 = 35;
 // 36 to 39 are of sub-paths.
-// 40 is of memberships.
+// 40 and 41 are of memberships.
 
 impl Request {
     /// The `Hello` of this version.
@@ -300,6 +302,7 @@ impl Request {
             Self::Port(request) => request.encode(tag),
             Self::Paths { qp, request } => request.encode(qp, tag),
             Self::JoinJob(join) => join.encode(tag),
+            Self::QueryLeaf => header(QUERY_LEAF, tag),
             Self::Destroy { kind, handle } => {
                 header(DESTROY, tag).u16(kind as u16).u16(0).u32(handle)
             }
@@ -401,6 +404,9 @@ fn decode_choice(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
 fn decode_other(kind: u16, r: &mut Reader<'_>) -> Result<Request, DecodeError> {
     if let Some(join) = JoinJob::decode(kind, r)? {
         return Ok(Request::JoinJob(join));
+    }
+    if kind == QUERY_LEAF {
+        return Ok(Request::QueryLeaf);
     }
     match PathRequest::decode(kind, r)? {
         Some((qp, request)) => Ok(Request::Paths { qp, request }),

@@ -79,7 +79,8 @@ pub const VERSION_MAJOR: u16 = 3;
 /// 3.3: applications tell of their traffic, and change sub-paths while data flows.
 /// 3.4: queue pairs choose a delivery service.
 /// 3.5: collectives that switches compute.
-pub const VERSION_MINOR: u16 = 5;
+/// 3.6: the leaf is told of, and members withdraw and say why.
+pub const VERSION_MINOR: u16 = 6;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
@@ -112,11 +113,13 @@ pub mod feature {
     pub const SERVICES: u64 = 1 << 12;
     /// Collectives that switches compute (3.5).
     pub const COLLECTIVE: u64 = 1 << 13;
+    /// Which leaf a host asks, and members that withdraw (3.6).
+    pub const LEAF: u64 = 1 << 14;
     /// All that version 3.1 knew.
     pub const OF_3_1: u64 =
         SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | PORT;
     /// All that this version knows.
-    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS | SERVICES | COLLECTIVE;
+    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS | SERVICES | COLLECTIVE | LEAF;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

@@ -224,6 +224,7 @@ fn requests() -> impl Strategy<Value = Request> {
             }
         ),
         Just(Request::ShareDoorbells),
+        Just(Request::QueryLeaf),
         Just(Request::CreateWindow),
         (addresses(), any::<(u16, u16)>()).prop_map(|(address, (port, backlog))| {
             Request::Listen {

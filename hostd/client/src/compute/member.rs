@@ -1,20 +1,15 @@
 //! A member of a job.
 
+use super::posts::Posts;
 use super::{Element, Membership, Operation};
-use crate::abi::answer::Reply;
-use crate::abi::collective::{Buffer, Collective, CollectiveWork, FailureReason, JoinJob};
-use crate::abi::descriptor::{CompletionStatus, WORK_ENTRIES_MIN, WORK_LEN};
-use crate::abi::feature;
-use crate::abi::message::Request;
-use crate::abi::ring::{Producer, RingMemory, ring_entries};
-use crate::abi::types::{ErrorCode, ObjectKind};
+use crate::abi::collective::{Buffer, Collective, CollectiveWork, FailureReason};
+use crate::abi::completion::CompletionStatus;
 use crate::channel::deadline;
-use crate::session::{Object, Session, agree, unexpected};
 use crate::{Completion, CompletionQueue, Context, Error, Slice};
 use std::collections::{HashMap, HashSet};
-use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+#[cfg(doc)]
+use crate::ErrorCode;
 
 /// Collectives that may be under way at a time.
 const ENTRIES: u32 = 64;
@@ -28,11 +23,8 @@ pub struct Pending(u64);
 /// collectives under way all others fail and learn its rank.
 #[derive(Debug)]
 pub struct Member {
-    context: Arc<Session>,
-    ring: Producer<WORK_LEN>,
-    slot: u32,
     /// Given back before the queue of completions.
-    _object: Arc<Object>,
+    posts: Posts,
     completions: CompletionQueue,
     /// The name of the next collective.
     next: u64,
@@ -92,36 +84,10 @@ impl Member {
         timeout: Duration,
     ) -> Result<Self, Error> {
         let context = &context.inner;
-        if context.features & feature::COLLECTIVE == 0 {
-            return Err(Error::Refused {
-                code: ErrorCode::BadVersion,
-                text: "this hostd knows no collectives of switches".to_owned(),
-            });
-        }
         let completions = CompletionQueue::create(context, ENTRIES)?;
-        let request = Request::JoinJob(JoinJob {
-            cq: completions.handle(),
-            entries: ENTRIES,
-            membership: *membership,
-        });
-        let places = ring_entries(ENTRIES, WORK_ENTRIES_MIN);
-        let (memfd, ring) = RingMemory::create(c"hostd-collectives", places)?;
-        let (reply, _) = context.channel.call(&request, Some(memfd.as_fd()))?;
-        let Reply::Member {
-            handle,
-            slot,
-            entries,
-        } = reply
-        else {
-            return Err(unexpected(&reply));
-        };
-        let object = Object::new(context, ObjectKind::Member, handle);
-        agree(entries, ring.entries())?;
+        let posts = Posts::join(context, &completions, membership, ENTRIES)?;
         let mut member = Self {
-            context: context.clone(),
-            ring: ring.producer(),
-            slot,
-            _object: object,
+            posts,
             completions,
             next: 0,
             ends: Ends::default(),
@@ -261,13 +227,9 @@ impl Member {
             input: buffer(input),
             output: buffer(output),
         };
-        if self.ring.room()? == 0 || !self.ring.push(&work.to_bytes())? {
-            return Err(Error::QueueFull);
-        }
-        self.ring.publish();
+        self.posts.post(&work)?;
         self.next += 1;
         self.ends.under_way += 1;
-        self.context.ring(self.slot)?;
         Ok(Pending(name))
     }
 

@@ -31,9 +31,11 @@
 //! membership has ended: the members that are left join anew, with a larger generation.
 
 mod member;
+mod posts;
 
 pub use crate::abi::collective::{FailureReason, Level, Membership};
 pub use member::{Member, Pending};
+pub(crate) use posts::{Posts, leaf};
 pub use reduce::{Element, Operation};
 
 #[cfg(doc)]

@@ -46,15 +46,25 @@ pub enum Algorithm {
     Doubling,
     /// From rank to rank and back, in segments: sums are added in the order of the ranks.
     Chain,
+    /// Through the switches, as [`Algorithm::Auto`] does if they can. Where they cannot, and from
+    /// where they fail, between the hosts as [`Algorithm::Auto`] does without switches.
+    Inc,
 }
 
 /// The longest vector in bytes for which `Auto` takes few steps rather than few bytes.
 pub(crate) const SHORT: usize = 128 << 10;
 
 impl Algorithm {
-    const ALL: [Self; 4] = [Self::Auto, Self::Ring, Self::Doubling, Self::Chain];
+    const ALL: [Self; 5] = [
+        Self::Auto,
+        Self::Ring,
+        Self::Doubling,
+        Self::Chain,
+        Self::Inc,
+    ];
 
-    /// What is meant for a vector of `len` bytes; `None` if the collective is not done so.
+    /// What is meant between hosts for a vector of `len` bytes; `None` if the collective is not done
+    /// so.
     pub(crate) fn choose(
         self,
         collective: Collective,
@@ -79,6 +89,8 @@ impl Algorithm {
             Self::Auto | Self::Ring => None,
             Self::Doubling => (whole && !(reduces && deterministic)).then_some(self),
             Self::Chain => reduces.then_some(self),
+            Self::Inc if whole => Self::Auto.choose(collective, deterministic, len),
+            Self::Inc => None,
         }
     }
 }
@@ -88,7 +100,7 @@ impl Algorithm {
 pub struct Call {
     /// What they do.
     pub collective: Collective,
-    /// How, never [`Algorithm::Auto`].
+    /// How between hosts, so neither [`Algorithm::Auto`] nor [`Algorithm::Inc`].
     pub algorithm: Algorithm,
     /// Bytes of the vector.
     pub len: u64,
@@ -169,6 +181,28 @@ impl Call {
         }
     }
 
+    /// What one that has results gives to another one that lacks them, of `len` bytes in all: no
+    /// collective that members call.
+    pub(crate) fn mending(holder: usize, len: u64) -> Self {
+        Self {
+            collective: Collective::Broadcast { root: holder },
+            algorithm: Algorithm::Chain,
+            len,
+        }
+    }
+
+    /// Whether it is [`Self::mending`].
+    pub(crate) fn mends(&self) -> bool {
+        matches!(self.collective, Collective::Broadcast { .. })
+            && self.algorithm == Algorithm::Chain
+    }
+
+    /// Whether the bits of the result depend on the order in which the vectors are reduced.
+    pub(crate) fn depends_on_order(&self) -> bool {
+        self.work()
+            .is_some_and(|(operation, element)| operation.is_ordered(element))
+    }
+
     /// Whether nobody can be done before all have come.
     pub(crate) fn synchronizes(&self) -> bool {
         !matches!(
@@ -243,7 +277,7 @@ mod tests {
             algorithm: Algorithm::Ring,
             len: 4,
         };
-        for (byte, wrong) in [(0, 6), (1, 8), (1, 0), (2, 9), (3, 4), (6, 1)] {
+        for (byte, wrong) in [(0, 6), (1, 8), (1, 0), (2, 9), (3, 5), (6, 1)] {
             let mut bytes = call.to_bytes();
             bytes[byte] = wrong;
             assert!(Call::read(&mut Reader::new(&bytes)).is_err(), "{byte}");
@@ -281,5 +315,15 @@ mod tests {
         );
         assert_eq!(Algorithm::Ring.choose(Collective::Barrier, false, 0), None);
         assert_eq!(Algorithm::Chain.choose(Collective::Barrier, false, 0), None);
+        let inc = |collective, deterministic| Algorithm::Inc.choose(collective, deterministic, 8);
+        assert_eq!(inc(sum, false), Some(Algorithm::Doubling));
+        assert_eq!(inc(sum, true), Some(Algorithm::Chain));
+        assert_eq!(inc(Collective::Barrier, true), Some(Algorithm::Doubling));
+        assert_eq!(inc(Collective::Allgather, false), None);
+        // What mends is nothing that members call.
+        let mending = Call::mending(2, 8);
+        assert!(mending.mends());
+        let chosen = Algorithm::Chain.choose(mending.collective, false, 8);
+        assert_eq!(chosen, None);
     }
 }

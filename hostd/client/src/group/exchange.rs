@@ -6,7 +6,7 @@ use super::member::Group;
 use super::message::Header;
 use super::progress::Transfer;
 use super::schedule::Action;
-use super::turn::Flow;
+use super::turn::{Flow, Stage};
 use crate::Error;
 
 /// Bytes that are rather copied than waited for until they are acknowledged.
@@ -23,6 +23,10 @@ impl Group {
                 let Some(mut link) = self.data[rank].take() else {
                     continue;
                 };
+                if flow.stage == Stage::Mending {
+                    let room = link.set_aside(flow.sequence);
+                    room.map_err(|error| self.broken(error))?;
+                }
                 let done = self.exchange(flow, peer, &mut link);
                 self.data[rank] = Some(link);
                 again |= done.map_err(|error| self.broken(error))?;
@@ -43,12 +47,14 @@ impl Group {
     ) -> Result<bool, Error> {
         let mut moved = false;
         while let Some((transfer, true)) = flow.progress.next_receive(peer)
-            && link
-                .inbox
-                .front()
-                .is_some_and(|it| flow.expects(peer, &transfer, (it.header, it.len)))
+            && let Some(at) = link.head(flow.sequence)
+            && flow.expects(
+                peer,
+                &transfer,
+                (link.inbox[at].header, link.inbox[at].len),
+            )
         {
-            self.take(flow, &transfer, link)?;
+            self.take(flow, &transfer, at, link)?;
             flow.progress.received(peer);
             flow.numbers[peer][0] += 1;
             moved = true;
@@ -79,7 +85,8 @@ impl Group {
         let Some(vector) = &flow.vector else {
             return link.send_segment(header, crate::Slice::EMPTY, None);
         };
-        let (start, len) = (vector.offset + transfer.part.start, transfer.part.len);
+        let start = vector.offset + flow.base + transfer.part.start;
+        let len = transfer.part.len;
         if transfer.copied || len <= COPIED {
             let bytes = &mut self.scratch[0][..len];
             vector.region.read(start, bytes)?;
@@ -89,21 +96,28 @@ impl Group {
     }
 
     /// Takes the oldest segment of a peer into the vector.
-    fn take(&mut self, flow: &Flow<'_>, transfer: &Transfer, link: &mut Link) -> Result<(), Error> {
+    fn take(
+        &mut self,
+        flow: &Flow<'_>,
+        transfer: &Transfer,
+        at: usize,
+        link: &mut Link,
+    ) -> Result<(), Error> {
         let Some(vector) = &flow.vector else {
-            return link.take();
+            return link.take(at);
         };
-        let (start, len) = (vector.offset + transfer.part.start, transfer.part.len);
+        let start = vector.offset + flow.base + transfer.part.start;
+        let len = transfer.part.len;
         let [came, own] = &mut self.scratch;
         let (came, own) = (&mut came[..len], &mut own[..len]);
-        link.read(came)?;
+        link.read(at, came)?;
         let work = flow
             .call
             .work()
             .filter(|_| transfer.action != Action::Replace);
         let Some((operation, element)) = work else {
             vector.region.write(start, came)?;
-            return link.take();
+            return link.take(at);
         };
         vector.region.read(start, own)?;
         let (first, second) = match transfer.action {
@@ -113,7 +127,7 @@ impl Group {
         reduce::reduce(operation, element, first, second)
             .expect("whole elements of a type that the operation takes");
         vector.region.write(start, first)?;
-        link.take()
+        link.take(at)
     }
 
     /// Compares what has come with what this member expects.
@@ -122,23 +136,29 @@ impl Group {
             return Ok(());
         }
         let heads = self.data.iter().enumerate();
-        let heads = heads.filter_map(|(rank, link)| Some((rank, *link.as_ref()?.inbox.front()?)));
+        let heads = heads.filter_map(|(rank, link)| {
+            let link = link.as_ref()?;
+            let arrived = &link.inbox[link.head(flow.sequence)?];
+            Some((rank, arrived.header, arrived.len))
+        });
         let peers = 0..flow.progress.peers();
-        for (rank, arrived) in heads {
-            let theirs = arrived.header;
-            if theirs.sequence > flow.sequence {
-                continue;
-            }
+        for (rank, theirs, len) in heads {
             let peer = peers.clone().find(|peer| flow.progress.rank(*peer) == rank);
             let next = peer.and_then(|peer| Some((peer, flow.progress.next_receive(peer)?.0)));
             let expected = next.is_some_and(|(peer, transfer)| {
-                flow.expects(peer, &transfer, (theirs, arrived.len))
+                flow.expects(peer, &transfer, (theirs, len))
             });
             if expected {
                 continue;
             }
             let back = usize::try_from(flow.sequence - theirs.sequence).unwrap_or(usize::MAX);
             let (called, others) = (theirs.call, self.history.get(back).copied());
+            // Others go on between the hosts already; this member will.
+            let early = back == 0 && (others == Some(called) || called.mends());
+            let early = early && flow.stage != Stage::Hosts;
+            if early {
+                continue;
+            }
             let Some(others) = others.filter(|others| *others != called) else {
                 let cause = Cause::Protocol;
                 return Err(self.fail(Failure { rank, cause }));

@@ -39,7 +39,7 @@ pub(super) struct Trial {
 }
 
 /// Who calls, or called, something else than the others as collective `sequence`.
-fn odd(states: &[Option<State>], sequence: u32) -> Option<Failure> {
+pub(super) fn odd(states: &[Option<State>], sequence: u32) -> Option<Failure> {
     let calls: Vec<_> = (0..states.len())
         .filter_map(|rank| Some((rank, states[rank].as_ref()?.call(sequence)?)))
         .collect();

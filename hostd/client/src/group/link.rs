@@ -7,7 +7,8 @@
 //!
 //! Each side posts a receive for every place. A segment takes a credit of its sender, of which
 //! there are `window`; the receiver gives it back when it has taken the segment out. Other messages
-//! take spare places: each side has two credits and a failure under way at most.
+//! take spare places: each side has two credits and a failure under way at most. A connection for
+//! control has spare places only.
 
 use super::message::{CONTROL_LEN, HEADER, Header, Message};
 use crate::abi::options::ConnectionOptions;
@@ -19,6 +20,9 @@ use std::collections::VecDeque;
 
 /// Places beside those of segments.
 pub(super) const SPARE: usize = 4;
+
+/// Places of a connection for control: all that may be under way to one that does not poll.
+pub(super) const CONTROL: usize = 8;
 
 /// Segments that may be under way to a member.
 pub(super) const WINDOW: usize = 8;
@@ -91,10 +95,12 @@ pub(super) enum Phase {
 }
 
 /// A segment that has come and waits to be taken.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Arrived {
     pub(super) header: Header,
     place: usize,
+    /// Its bytes, if its place was given back before it was taken.
+    aside: Option<Vec<u8>>,
     /// Bytes behind the header.
     pub(super) len: usize,
 }
@@ -108,6 +114,8 @@ pub(super) struct Link {
     peer: usize,
     /// Places for segments: none on a connection for control.
     window: usize,
+    /// Places for what is no segment.
+    spare: usize,
     /// Bytes of a place.
     place: usize,
     /// Places to send from.
@@ -141,7 +149,8 @@ impl Link {
         let window = if control { 0 } else { WINDOW };
         let place = HEADER + segment;
         let place = place.max(CONTROL_LEN).next_multiple_of(64);
-        let places = window + SPARE;
+        let spare = if control { CONTROL } else { SPARE };
+        let places = window + spare;
         let memory = context.allocate(2 * places * place, Access::LOCAL_WRITE)?;
         let entries = u32::try_from(places).unwrap_or(u32::MAX);
         let options = QueuePairOptions {
@@ -157,6 +166,7 @@ impl Link {
             control,
             peer,
             window,
+            spare,
             place,
             free: (0..places).collect(),
             sends: Vec::with_capacity(places),
@@ -197,7 +207,7 @@ impl Link {
 
     /// Where a send's place begins.
     fn out(&self, place: usize) -> usize {
-        (self.window + SPARE + place) * self.place
+        (self.window + self.spare + place) * self.place
     }
 
     /// Whether a segment may be sent. Acknowledgements may come late, so the places for what has to
@@ -318,7 +328,12 @@ impl Link {
             return Ok(Came::Message(message));
         };
         let len = len - HEADER;
-        self.inbox.push_back(Arrived { header, place, len });
+        self.inbox.push_back(Arrived {
+            header,
+            place,
+            aside: None,
+            len,
+        });
         Ok(self.credited(credits))
     }
 
@@ -330,17 +345,48 @@ impl Link {
         Came::Nothing
     }
 
-    /// Copies the oldest segment out.
-    pub(super) fn read(&self, into: &mut [u8]) -> Result<(), Error> {
-        let arrived = self.inbox.front().expect("there is one");
+    /// The place in the inbox of the oldest segment of collective `sequence` or an earlier one.
+    /// Those of later ones come behind it, unless this member is helped out with what it lacks.
+    pub(super) fn head(&self, sequence: u32) -> Option<usize> {
+        let mut all = self.inbox.iter();
+        all.position(|it| it.header.sequence <= sequence)
+    }
+
+    /// Copies a segment out.
+    pub(super) fn read(&self, at: usize, into: &mut [u8]) -> Result<(), Error> {
+        let arrived = &self.inbox[at];
+        if let Some(bytes) = &arrived.aside {
+            into.copy_from_slice(bytes);
+            return Ok(());
+        }
         self.memory.read(arrived.place * self.place + HEADER, into)
     }
 
-    /// Is done with the oldest segment.
-    pub(super) fn take(&mut self) -> Result<(), Error> {
-        let arrived = self.inbox.pop_front().expect("there is one");
+    /// Is done with a segment.
+    pub(super) fn take(&mut self, at: usize) -> Result<(), Error> {
+        let arrived = self.inbox.remove(at).expect("there is one");
+        if arrived.aside.is_some() {
+            return Ok(());
+        }
         self.owed += 1;
         self.give_back(arrived.place)
+    }
+
+    /// Keeps segments of collectives after `sequence` elsewhere, so that those which the peer helps
+    /// out with have room: at most a window of them, as it goes on with nothing else before.
+    pub(super) fn set_aside(&mut self, sequence: u32) -> Result<(), Error> {
+        for at in 0..self.inbox.len() {
+            let arrived = &self.inbox[at];
+            if arrived.header.sequence <= sequence || arrived.aside.is_some() {
+                continue;
+            }
+            let (place, mut bytes) = (arrived.place, vec![0; arrived.len]);
+            self.memory.read(place * self.place + HEADER, &mut bytes)?;
+            self.inbox[at].aside = Some(bytes);
+            self.owed += 1;
+            self.give_back(place)?;
+        }
+        Ok(())
     }
 }
 

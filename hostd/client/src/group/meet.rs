@@ -21,8 +21,10 @@ impl Group {
     /// Has connections to all peers of a collective made. True while some are not up.
     pub(super) fn connect(&mut self, flow: &Flow<'_>) -> Result<bool, GroupError> {
         let mut waiting = false;
-        for peer in 0..flow.progress.peers() {
-            let rank = flow.progress.rank(peer);
+        let served = self.offload.as_ref().map(|it| it.served());
+        let peers = 0..flow.progress.peers();
+        let peers = peers.map(|peer| flow.progress.rank(peer));
+        for rank in peers.chain(served.unwrap_or_default()) {
             match self.data[rank].as_ref().map(|link| link.phase) {
                 Some(Phase::Begun) => waiting = true,
                 Some(_) => {}

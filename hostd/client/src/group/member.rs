@@ -5,9 +5,10 @@ use super::failure::GroupError;
 use super::judge::Trial;
 use super::link::Link;
 use super::message::Message;
+use super::offload::{Fallback, Offload};
 use crate::{CompletionQueue, Context, Listener, Region};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// How a group works. Segments must be the same at all members.
@@ -84,6 +85,9 @@ impl<'a> Vector<'a> {
 /// it has taken part in.
 #[derive(Debug)]
 pub struct Group {
+    /// What it knows of switches; given back before the queue of completions.
+    pub(super) offload: Option<Box<Offload>>,
+    pub(super) fallback: Option<Fallback>,
     pub(super) context: Context,
     pub(super) queue: CompletionQueue,
     pub(super) listener: Listener,
@@ -96,6 +100,8 @@ pub struct Group {
     pub(super) id: u64,
     /// Where the members wait for connections.
     pub(super) members: Vec<SocketAddr>,
+    /// The switches that members ask: of rank 0 all, of the others the own one, first.
+    pub(super) leaves: Vec<Option<IpAddr>>,
     /// With rank 0, and of it with all: who is lost, who is to blame.
     pub(super) control: Vec<Option<Link>>,
     /// With those that segments are exchanged with; made when they are needed.

@@ -1,11 +1,14 @@
 //! What members send each other.
 
+use super::agree::{Agreement, Position};
 use super::call::{CALL_LEN, Call};
 use super::failure::{FAILURE_LEN, Failure, Refusal};
 use super::judge::{REMEMBERED, State};
+use super::offload::{Seat, Why};
 use crate::Private;
 use crate::abi::codec::{DecodeError, Reader, Writer};
-use std::net::SocketAddr;
+use crate::abi::collective::FailureReason;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Members of a group at most.
 pub const SIZE_MAX: usize = 64;
@@ -14,7 +17,10 @@ pub const SIZE_MAX: usize = 64;
 pub(super) const HEADER: usize = 32;
 
 /// Bytes of the longest message that is not a segment: the table.
-pub(super) const CONTROL_LEN: usize = 16 + 18 * SIZE_MAX;
+pub(super) const CONTROL_LEN: usize = 16 + 18 * SIZE_MAX + SEAT_LEN;
+
+/// Bytes of a member's place in the tree of switches.
+const SEAT_LEN: usize = 12;
 
 const _: () = assert!(CONTROL_LEN >= 16 + FAILURE_LEN + REMEMBERED * CALL_LEN);
 
@@ -44,6 +50,8 @@ pub(super) enum Message {
     Table {
         group: u64,
         members: Vec<SocketAddr>,
+        /// The receiver's place in the tree of switches, if there is one.
+        seat: Option<Seat>,
     },
     /// The sender ends its part in good order, after so many collectives.
     Goodbye(u32),
@@ -53,6 +61,16 @@ pub(super) enum Message {
     Inquiry,
     /// The answer.
     State(State),
+    /// The sender is ready to join the job at the switches.
+    Ready,
+    /// Rank 0: all are.
+    Go,
+    /// Rank 0: nobody uses the switches any more; it asks how far the receiver is.
+    Recall(Why),
+    /// The answer; or that the sender stops.
+    Report(Position, Why),
+    /// Rank 0: what all do next.
+    Plan(Why, Agreement),
 }
 
 fn rank(rank: Option<usize>) -> u16 {
@@ -96,6 +114,85 @@ fn read_state(reader: &mut Reader<'_>) -> Result<State, DecodeError> {
     })
 }
 
+type Written = Writer<CONTROL_LEN>;
+
+fn write_seat(writer: Written, seat: Option<&Seat>) -> Written {
+    let Some(seat) = seat else {
+        return writer.bytes(&[0; SEAT_LEN]);
+    };
+    let writer = writer.u32(seat.job).u16(seat.rank).u16(seat.size);
+    writer.u16(seat.leaf).u16(seat.leaves)
+}
+
+fn read_seat(reader: &mut Reader<'_>) -> Result<Option<Seat>, DecodeError> {
+    let seat = Seat {
+        job: reader.u32()?,
+        rank: reader.u16()?,
+        size: reader.u16()?,
+        leaf: reader.u16()?,
+        leaves: reader.u16()?,
+    };
+    Ok((seat.leaves > 0).then_some(seat))
+}
+
+fn write_why(writer: Written, why: &Why) -> Written {
+    writer.u16(why.reason as u16).u16(rank(Some(why.rank)))
+}
+
+fn read_why(reader: &mut Reader<'_>) -> Result<Why, DecodeError> {
+    let reason = FailureReason::of_number(reader.u16()?.into())?;
+    let rank = read_rank(reader)?.ok_or(DecodeError::Field("rank"))?;
+    Ok(Why { reason, rank })
+}
+
+fn write_position(writer: Written, it: &Position) -> Written {
+    let flags = u8::from(it.switched) | u8::from(it.complete) << 1;
+    let writer = writer.u32(it.sequence).u32(flags.into()).u64(it.done);
+    writer.bytes(&it.call.to_bytes())
+}
+
+fn read_position(reader: &mut Reader<'_>) -> Result<Position, DecodeError> {
+    let sequence = reader.u32()?;
+    let flags = reader.u32()?;
+    if flags > 3 {
+        return Err(DecodeError::Field("flags"));
+    }
+    Ok(Position {
+        sequence,
+        switched: flags & 1 != 0,
+        complete: flags & 2 != 0,
+        done: reader.u64()?,
+        call: Call::read(reader)?,
+    })
+}
+
+fn write_agreement(writer: Written, it: &Agreement) -> Written {
+    let writer = writer.u32(it.sequence).u16(rank(it.holder));
+    let writer = writer.u16(it.complete.into()).u64(it.agreed);
+    it.done.iter().fold(writer, |writer, done| writer.u64(*done))
+}
+
+fn read_agreement(reader: &mut Reader<'_>, count: u16) -> Result<Agreement, DecodeError> {
+    let (sequence, holder) = (reader.u32()?, read_rank(reader)?);
+    let complete = match reader.u16()? {
+        0 => false,
+        1 => true,
+        _ => return Err(DecodeError::Field("complete")),
+    };
+    let agreed = reader.u64()?;
+    if usize::from(count) > SIZE_MAX {
+        return Err(DecodeError::Field("members"));
+    }
+    let done = (0..count).map(|_| reader.u64()).collect::<Result<_, _>>()?;
+    Ok(Agreement {
+        sequence,
+        complete,
+        agreed,
+        holder,
+        done,
+    })
+}
+
 impl Message {
     pub(super) fn encode(&self) -> Writer<CONTROL_LEN> {
         let begin = |kind, number| Writer::new().u8(kind).u8(0).u16(number);
@@ -107,12 +204,17 @@ impl Message {
                 .u32(0),
             Self::Credit(credits) => begin(2, *credits),
             Self::Failed(failure) => begin(3, 0).bytes(&failure.to_bytes()),
-            Self::Table { group, members } => {
+            Self::Table {
+                group,
+                members,
+                seat,
+            } => {
                 let count = u16::try_from(members.len()).unwrap_or(0);
                 let head = begin(4, count).u32(0).u64(*group);
-                members.iter().fold(head, |writer, member| {
+                let table = members.iter().fold(head, |writer, member| {
                     writer.address(member.ip()).u16(member.port())
-                })
+                });
+                write_seat(table, seat.as_ref())
             }
             Self::Goodbye(sequence) => begin(5, 0).u32(*sequence),
             Self::Appeal(state, suspicion) => {
@@ -120,6 +222,14 @@ impl Message {
             }
             Self::Inquiry => begin(7, 0),
             Self::State(state) => write_state(begin(8, 0), state),
+            Self::Ready => begin(9, 0),
+            Self::Go => begin(10, 0),
+            Self::Recall(why) => write_why(begin(11, 0), why),
+            Self::Report(position, why) => write_position(write_why(begin(12, 0), why), position),
+            Self::Plan(why, agreement) => {
+                let count = u16::try_from(agreement.done.len()).unwrap_or(0);
+                write_agreement(write_why(begin(13, count), why), agreement)
+            }
         }
     }
 
@@ -150,7 +260,12 @@ impl Message {
                 let mut member =
                     || Ok::<_, DecodeError>(SocketAddr::new(reader.address()?, reader.u16()?));
                 let members = (0..count).map(|_| member()).collect::<Result<_, _>>()?;
-                Self::Table { group, members }
+                let seat = read_seat(&mut reader)?;
+                Self::Table {
+                    group,
+                    members,
+                    seat,
+                }
             }
             5 => Self::Goodbye(reader.u32()?),
             6 => {
@@ -159,12 +274,23 @@ impl Message {
             }
             7 => Self::Inquiry,
             8 => Self::State(read_state(&mut reader)?),
+            9 => Self::Ready,
+            10 => Self::Go,
+            11 => Self::Recall(read_why(&mut reader)?),
+            12 => {
+                let why = read_why(&mut reader)?;
+                Self::Report(read_position(&mut reader)?, why)
+            }
+            13 => {
+                let why = read_why(&mut reader)?;
+                Self::Plan(why, read_agreement(&mut reader, count)?)
+            }
             _ => return Err(DecodeError::Kind(kind.into())),
         })
     }
 }
 
-const MAGIC: u32 = u32::from_le_bytes(*b"hgr1");
+const MAGIC: u32 = u32::from_le_bytes(*b"hgr2");
 
 /// What a member says when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +301,8 @@ pub(super) enum Hello {
         size: u16,
         port: u16,
         segment: u32,
+        /// The switch that it asks.
+        leaf: Option<IpAddr>,
     },
     /// To another member: I am `rank` of the group of this number.
     Member { rank: u16, group: u64 },
@@ -182,14 +310,18 @@ pub(super) enum Hello {
 
 impl Hello {
     pub(super) fn to_private(self) -> Private {
-        let writer = Writer::<20>::new().u32(MAGIC);
+        let writer = Writer::<32>::new().u32(MAGIC);
         let writer = match self {
             Self::Join {
                 rank,
                 size,
                 port,
                 segment,
-            } => writer.u16(0).u16(rank).u16(size).u16(port).u32(segment),
+                leaf,
+            } => {
+                let writer = writer.u16(0).u16(rank).u16(size).u16(port).u32(segment);
+                writer.address(leaf.unwrap_or(Ipv6Addr::UNSPECIFIED.into()))
+            }
             Self::Member { rank, group } => writer.u16(1).u16(rank).u64(group),
         };
         Private::new(writer.as_slice()).unwrap_or_default()
@@ -208,6 +340,7 @@ impl Hello {
                 size: reader.u16().ok()?,
                 port: reader.u16().ok()?,
                 segment: reader.u32().ok()?,
+                leaf: reader.address().ok().filter(|it| !it.is_unspecified()),
             }),
             1 => Some(Self::Member {
                 rank,
@@ -265,6 +398,29 @@ mod tests {
         let others = Call { len: 78, ..call };
         let called = call;
         let member = |n| SocketAddr::new([10, 0, 0, n].into(), 7000);
+        let seat = Seat {
+            job: 1 << 31,
+            rank: 3,
+            size: 7,
+            leaf: 1,
+            leaves: 2,
+        };
+        let reason = FailureReason::SwitchLost;
+        let why = Why { reason, rank };
+        let position = Position {
+            sequence: 5,
+            call,
+            switched: true,
+            done: 1 << 33,
+            complete: false,
+        };
+        let agreement = Agreement {
+            sequence: 5,
+            complete: true,
+            agreed: 1 << 33,
+            holder: Some(63),
+            done: (0..64).collect(),
+        };
         vec![
             Message::Segment(header, 7),
             Message::Credit(4),
@@ -278,7 +434,18 @@ mod tests {
             Message::Table {
                 group: 1 << 50,
                 members: (0..64).map(member).collect(),
+                seat: Some(seat),
             },
+            Message::Table {
+                group: 5,
+                members: (0..2).map(member).collect(),
+                seat: None,
+            },
+            Message::Ready,
+            Message::Go,
+            Message::Recall(why),
+            Message::Report(position, why),
+            Message::Plan(why, agreement),
             Message::Goodbye(6),
             Message::Appeal(state.clone(), suspicion),
             Message::Inquiry,
@@ -310,6 +477,14 @@ mod tests {
                 size: 2,
                 port: 3,
                 segment: 4,
+                leaf: Some(IpAddr::from([10, 0, 0, 1])),
+            },
+            Hello::Join {
+                rank: 1,
+                size: 2,
+                port: 3,
+                segment: 4,
+                leaf: None,
             },
             Hello::Member { rank: 5, group: 6 },
         ] {
@@ -325,7 +500,7 @@ mod tests {
     proptest! {
         /// HT-50: what a peer sends is read without a panic, whatever it is.
         #[test]
-        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0_u8..10) {
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0_u8..16) {
             let _ = Message::decode(&bytes);
             let mut bytes = bytes;
             if let Some([first, second]) = bytes.first_chunk_mut() {

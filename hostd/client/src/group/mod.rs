@@ -13,14 +13,16 @@
 //!   meet      connections as they are needed        exchange  segments that come and go
 //!   turn      one round of work                     request   a collective under way
 //!   rendezvous   how a group forms                  collectives   the calls
+//!   offload   through the switches, and back        agree     where their part ends
 //! ```
 //!
-//! `schedule`, `progress` and `judge` do no I/O. The calling thread does all the work, in the call
+//! `schedule`, `progress`, `agree` and `judge` do no I/O. The calling thread does all the work, in the call
 //! or in the polls of the request: no thread is the group's, and nothing moves between calls.
 //!
 //! Every collective ends at every member with the exact result, or with an error that names the
 //! rank whose doing it is. Then the group has failed, and says the same to each later call.
 
+mod agree;
 mod call;
 mod collectives;
 mod exchange;
@@ -30,6 +32,7 @@ mod link;
 mod meet;
 mod member;
 mod message;
+mod offload;
 mod progress;
 mod rendezvous;
 mod request;
@@ -38,7 +41,9 @@ mod turn;
 
 pub use call::{Algorithm, Call, Collective};
 pub use failure::{Cause, Failure, GroupError, Refusal};
+pub use crate::abi::collective::FailureReason;
 pub use member::{Group, GroupOptions, Vector};
 pub use message::SIZE_MAX;
+pub use offload::Fallback;
 pub use reduce::{Element, Operation};
 pub use request::Request;

@@ -3,9 +3,11 @@
 use super::call::Algorithm;
 use super::failure::{Cause, Failure, GroupError, Refusal};
 use super::judge::REMEMBERED;
-use super::link::{Link, Phase, SPARE, WINDOW};
+use super::link::{CONTROL, Link, Phase, SPARE, WINDOW};
 use super::member::{Group, GroupOptions};
 use super::message::{Hello, Message, SIZE_MAX};
+use super::offload::{ENTRIES, Offload, seats};
+use crate::compute::leaf;
 use crate::{ConnectRequest, Context, Error, ErrorCode, Listener, Private};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -81,15 +83,18 @@ impl Group {
             }
             group.pause(until)?;
         }
-        let table = Message::Table {
-            group: group.id,
-            members: group.members.clone(),
-        };
-        let mut sent = Ok(());
-        for link in group.links() {
-            sent = sent.and_then(|()| link.send(&table).map(drop));
+        let job = u32::try_from(group.id >> 32).unwrap_or(0);
+        let seats = seats(job, &group.leaves);
+        for rank in 1..size {
+            let table = Message::Table {
+                group: group.id,
+                members: group.members.clone(),
+                seat: seats.as_ref().map(|seats| seats[rank]),
+            };
+            group.tell(rank, &table)?;
         }
-        sent.map_err(|error| group.broken(error))?;
+        let offload = seats.map(|seats| Offload::new(seats[0], size));
+        group.offload = offload.map(Box::new);
         group.post()?;
         Ok(group)
     }
@@ -120,6 +125,7 @@ impl Group {
             size: number(size),
             port: group.listener.port(),
             segment: u32::try_from(options.segment).unwrap_or(u32::MAX),
+            leaf: group.leaves[0],
         };
         group.find(root, hello.to_private(), until)?;
         while group.members.is_empty() {
@@ -160,10 +166,15 @@ impl Group {
         // All work requests of all connections that there can be: to each other member one, and
         // those for control.
         let control = if rank == 0 { size } else { 1 };
-        let places = size * 2 * (WINDOW + SPARE) + control * 2 * SPARE;
+        let places = size * 2 * (WINDOW + SPARE) + control * 2 * CONTROL + ENTRIES as usize;
         let entries = u32::try_from(places).unwrap_or(u32::MAX);
         let none = || (0..size).map(|_| None).collect();
+        let mut leaves = vec![None; size];
+        leaves[0] = leaf(&context.inner)?;
         Ok(Self {
+            offload: None,
+            fallback: None,
+            leaves,
             context: context.clone(),
             queue: context.create_completion_queue(entries)?,
             listener,
@@ -227,8 +238,9 @@ impl Group {
         hello: Option<Hello>,
     ) -> Result<bool, GroupError> {
         match self.vacancy(hello) {
-            Ok((rank, port)) => {
+            Ok((rank, port, leaf)) => {
                 self.members[rank] = SocketAddr::new(request.peer(), port);
+                self.leaves[rank] = leaf;
                 match self.admit(request, rank, 0) {
                     Ok(link) => self.control[rank] = link,
                     Err(error) => return Err(self.broken(error)),
@@ -242,13 +254,14 @@ impl Group {
         }
     }
 
-    /// The rank that one who asks may have, and the port at which it waits.
-    fn vacancy(&self, hello: Option<Hello>) -> Result<(usize, u16), Refusal> {
+    /// The rank that one who asks may have, the port at which it waits, and its leaf.
+    fn vacancy(&self, hello: Option<Hello>) -> Result<(usize, u16, Option<IpAddr>), Refusal> {
         let Some(Hello::Join {
             rank,
             size,
             port,
             segment,
+            leaf,
         }) = hello
         else {
             return Err(Refusal::Version);
@@ -266,6 +279,6 @@ impl Group {
         if self.control[rank].is_some() {
             return Err(Refusal::RankTaken);
         }
-        Ok((rank, port))
+        Ok((rank, port, leaf))
     }
 }

@@ -6,7 +6,7 @@ use super::judge::REMEMBERED;
 use super::member::{Group, Vector};
 use super::progress::Progress;
 use super::schedule::schedule;
-use super::turn::Flow;
+use super::turn::{Flow, Stage};
 use std::time::Instant;
 
 /// A collective under way. It goes on when it is polled or waited for. Its memory must not be
@@ -34,11 +34,27 @@ impl<'a> Request<'a> {
             let copied = copy(group, collective, vector);
             copied.map_err(|error| group.broken(error))?;
         }
-        let steps = schedule(&call, group.rank, group.size);
+        if let Some(offload) = &mut group.offload {
+            offload.part();
+        }
+        let switched = group.offloads(&call);
+        let (stage, steps) = if switched {
+            (Stage::Begin, Vec::new())
+        } else {
+            (Stage::Hosts, schedule(&call, group.rank, group.size))
+        };
         let progress = Progress::new(steps, group.options.segment, call.len == 0);
         let flow = Flow {
             call,
+            meant: call,
             sequence: group.sequence,
+            stage,
+            switched,
+            unposted: false,
+            done: 0,
+            complete: false,
+            rest: None,
+            base: 0,
             numbers: vec![[0; 2]; progress.peers()],
             progress,
             vector,

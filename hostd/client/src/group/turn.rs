@@ -1,14 +1,17 @@
 //! One round of work: what has come is taken, what may be sent is sent, and who stands still asks.
 
+use super::agree::Position;
 use super::call::Call;
 use super::failure::{Cause, Failure, GroupError};
 use super::judge::{State, Trial, judge};
 use super::link::{Came, Link, Phase, Tag, Work};
 use super::member::{Group, Vector};
 use super::message::{Header, Message};
+use super::offload::Offload;
 use super::progress::{Progress, Transfer};
 use crate::Completion;
 use crate::abi::completion::CompletionStatus;
+use crate::abi::descriptor::CompletionOpcode;
 use crate::channel::wait_ready;
 use nix::poll::{PollFd, PollFlags};
 use std::collections::VecDeque;
@@ -29,11 +32,48 @@ const PROBE: Duration = Duration::from_secs(1);
 /// The longest sleep: another thread may have read what the session's socket says.
 const NAP: Duration = Duration::from_millis(100);
 
+/// Where a collective is: see `offload`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is about to go through the switches.
+    Begin,
+    /// The switches are asked when all are ready.
+    Ready,
+    /// They were asked then.
+    Joining(Instant),
+    /// They have it.
+    Running,
+    /// It was withdrawn, and how far it came is not known yet.
+    Ending,
+    /// It came as far as it could, and rank 0 decides what comes next.
+    Halted,
+    /// This member gets results that it lacks.
+    Mending,
+    /// It goes on between the hosts, or always did.
+    Hosts,
+    /// Nothing is left to do.
+    Done,
+}
+
 /// A collective under way.
 #[derive(Debug)]
 pub(super) struct Flow<'a> {
+    /// What segments that go and come are of.
     pub(super) call: Call,
+    /// What the members call.
+    pub(super) meant: Call,
     pub(super) sequence: u32,
+    pub(super) stage: Stage,
+    /// It began through the switches; nothing of it was given to them; bytes of the result that
+    /// came from them, and whether those are all.
+    pub(super) switched: bool,
+    pub(super) unposted: bool,
+    pub(super) done: u64,
+    pub(super) complete: bool,
+    /// From which byte on hosts do it, once what is lacking has come.
+    pub(super) rest: Option<u64>,
+    /// The byte of the vector at which the parts of `progress` begin.
+    pub(super) base: usize,
     pub(super) progress: Progress,
     pub(super) vector: Option<Vector<'a>>,
     /// Segments from and to each peer: their numbers.
@@ -65,6 +105,25 @@ impl Flow<'_> {
         header == wanted && len == transfer.part.len
     }
 
+    /// How far it is, for rank 0.
+    pub(super) fn position(&self) -> Position {
+        Position {
+            sequence: self.sequence,
+            call: self.meant,
+            switched: self.switched,
+            done: self.done,
+            complete: self.complete,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.stage {
+            Stage::Done => true,
+            Stage::Hosts => self.progress.is_done(),
+            _ => false,
+        }
+    }
+
     fn state(&self, history: &VecDeque<Call>) -> State {
         State {
             sequence: self.sequence,
@@ -84,16 +143,20 @@ impl Group {
         let mut moved = self.drain()?;
         self.settle(Some(flow))?;
         self.answer(flow)?;
+        moved |= self.offloaded(flow)?;
         let connecting = self.connect(flow)?;
         if connecting || std::mem::take(&mut self.stirred) {
             moved |= self.hear()?;
         }
         self.look_for_mismatch(flow)?;
-        if flow
-            .appealed
-            .is_none_or(|(_, suspect)| suspect.cause == Cause::Late)
-        {
+        let doubted = |(_, suspect): (Instant, Failure)| suspect.cause != Cause::Late;
+        // Those who lack results must not find segments of what comes next before them.
+        let serves = self.offload.as_ref().is_some_and(|it| it.serves());
+        if !serves && !flow.appealed.is_some_and(doubted) {
             moved |= self.advance(flow)?;
+            if flow.stage == Stage::Mending && flow.progress.is_done() {
+                return self.turn(flow);
+            }
         }
         self.post()?;
         if moved {
@@ -102,7 +165,8 @@ impl Group {
         let acknowledged = self
             .links()
             .all(|link| link.borrowed == 0 || link.phase != Phase::Up);
-        if flow.progress.is_done() && acknowledged && self.trial.is_none() {
+        let bound = self.offload.as_ref().is_some_and(|it| it.binds());
+        if flow.is_over() && acknowledged && !bound && self.trial.is_none() {
             return Ok(true);
         }
         self.judge(flow)?;
@@ -168,6 +232,12 @@ impl Group {
     }
 
     fn completed(&mut self, completion: &Completion) -> Result<(), GroupError> {
+        if completion.opcode == CompletionOpcode::Collective {
+            if let Some(offload) = &mut self.offload {
+                offload.completed(completion);
+            }
+            return Ok(());
+        }
         let Some((tag, link)) = self.link_of(completion) else {
             return Ok(());
         };
@@ -218,9 +288,15 @@ impl Group {
         for (from, message) in std::mem::take(&mut self.told) {
             match message {
                 Message::Failed(failure) => return Err(self.fail(failure)),
-                Message::Table { group, members } if from == 0 && self.members.is_empty() => {
+                Message::Table {
+                    group,
+                    members,
+                    seat,
+                } if from == 0 && self.members.is_empty() => {
                     self.id = group;
                     self.members = members;
+                    let offload = seat.map(|seat| Offload::new(seat, self.size));
+                    self.offload = offload.map(Box::new);
                 }
                 Message::Inquiry => self.asked = true,
                 Message::Appeal(state, suspicion) if self.rank == 0 => {
@@ -233,7 +309,11 @@ impl Group {
                         *place = Some(state);
                     }
                 }
-                _ => {}
+                other => {
+                    if let Some(offload) = &mut self.offload {
+                        offload.told(from, other);
+                    }
+                }
             }
         }
         if let Some(rank) = self.lost.first().copied() {
@@ -330,7 +410,7 @@ impl Group {
             None if now - flow.moved >= self.options.timeout => {
                 // If rank 0 does not even answer, it is what everybody waits for.
                 let waits_for = flow.progress.waits_for().unwrap_or(0);
-                let rank = if flow.call.synchronizes() {
+                let rank = if flow.meant.synchronizes() {
                     0
                 } else {
                     waits_for
@@ -368,6 +448,8 @@ impl Group {
         }
         let error = GroupError::Failed(failure);
         self.failed = Some(error.clone());
+        // Nobody waits for this member at the switch.
+        self.offload = None;
         self.tell_all(&Message::Failed(failure));
         error
     }
@@ -423,7 +505,15 @@ mod tests {
         };
         let flow = Flow {
             call,
+            meant: call,
             sequence: 4,
+            stage: Stage::Hosts,
+            switched: false,
+            unposted: false,
+            done: 0,
+            complete: false,
+            rest: None,
+            base: 0,
             progress: Progress::new(vec![step], 64, false),
             vector: None,
             numbers: vec![[2, 0]],

@@ -5,8 +5,9 @@
 //! Needs root, `ip`, `ethtool`, and `hostd` beside the programs of this crate.
 //!
 //!   rig   hosts, and members on them;   results   against an oracle;   trouble   dead members, and
-//!   those that do something else
+//!   those that do something else;   switches   through a leaf, and without it
 
 mod results;
 mod rig;
+mod switches;
 mod trouble;

@@ -17,7 +17,7 @@ fn bytes(rank: usize, len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Floats as whole numbers that no order of a sum rounds; other types as they are.
-fn vector(element: Element, operation: Operation, rank: usize, len: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn vector(element: Element, operation: Operation, rank: usize, len: usize, seed: u64) -> Vec<u8> {
     let raw = bytes(rank, len, seed);
     if !operation.is_ordered(element) {
         return raw;
@@ -37,7 +37,7 @@ fn vector(element: Element, operation: Operation, rank: usize, len: usize, seed:
 }
 
 /// What comes of vectors in the order of the ranks.
-fn fold(operation: Operation, element: Element, vectors: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn fold(operation: Operation, element: Element, vectors: &[Vec<u8>]) -> Vec<u8> {
     let mut result = vectors[0].clone();
     for other in &vectors[1..] {
         reduce::reduce(operation, element, &mut result, other).expect("whole elements");
@@ -45,7 +45,7 @@ fn fold(operation: Operation, element: Element, vectors: &[Vec<u8>]) -> Vec<u8> 
     result
 }
 
-fn region(context: &Context, bytes: &[u8]) -> Region {
+pub(crate) fn region(context: &Context, bytes: &[u8]) -> Region {
     let region = context
         .allocate(bytes.len().max(1), Access::LOCAL_WRITE)
         .expect("memory");
@@ -53,7 +53,7 @@ fn region(context: &Context, bytes: &[u8]) -> Region {
     region
 }
 
-fn read(region: &Region, offset: usize, len: usize) -> Vec<u8> {
+pub(crate) fn read(region: &Region, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     region.read(offset, &mut bytes).expect("inside");
     bytes

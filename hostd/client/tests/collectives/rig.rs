@@ -28,6 +28,14 @@ struct Host {
 }
 
 impl Host {
+    fn status(&self) -> String {
+        let mut command = Command::new(program("hostctl"));
+        let socket = self.folder.path().join("admin.sock");
+        let command = command.arg("--socket").arg(socket).arg("status");
+        let output = command.output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -37,13 +45,35 @@ impl Host {
 pub(crate) struct Rig {
     hosts: Vec<Host>,
     port: AtomicU16,
-    _bridge: Namespace,
+    leaf: Option<Leaf>,
+    bridge: Namespace,
 }
+
+/// A switch at the bridge that computes.
+struct Leaf {
+    _namespace: Namespace,
+    folder: tempfile::TempDir,
+    daemon: Child,
+}
+
+/// The last byte of its address, and its port at the bridge.
+const LEAF: usize = 200;
 
 impl Rig {
     /// Starts `count` hosts; `None` where none can be, as `netns` says.
     #[track_caller]
     pub(crate) fn new(count: usize) -> Option<Self> {
+        Self::start(count, false)
+    }
+
+    /// The same with switchd at the bridge, which all hosts have as their leaf.
+    #[track_caller]
+    pub(crate) fn with_leaf(count: usize) -> Option<Self> {
+        Self::start(count, true)
+    }
+
+    #[track_caller]
+    fn start(count: usize, with_leaf: bool) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !netns::privileged() {
             return None;
@@ -52,18 +82,27 @@ impl Rig {
             netns::skip("hostd is not built");
             return None;
         }
+        if with_leaf && !program("switchd").exists() {
+            netns::skip("switchd is not built");
+            return None;
+        }
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let make = |name: String| Namespace::new("hostd-group", &name).expect("root may make it");
         let bridge = make(format!("{number}-br"));
         ip(&format!("-n {} link add br0 type bridge", bridge.name()));
         ip(&format!("-n {} link set br0 mtu 3000 up", bridge.name()));
         let hosts: Vec<_> = (1..=count)
-            .map(|index| start(make(format!("{number}-{index}")), bridge.name(), index))
+            .map(|index| {
+                let namespace = make(format!("{number}-{index}"));
+                start(namespace, bridge.name(), index, with_leaf)
+            })
             .collect();
+        let leaf = with_leaf.then(|| leaf(make(format!("{number}-leaf")), bridge.name()));
         let rig = Self {
             hosts,
             port: AtomicU16::new(19_000),
-            _bridge: bridge,
+            leaf,
+            bridge,
         };
         let until = Instant::now() + PATIENCE;
         while !rig.hosts.iter().all(|host| host.log().contains("ready")) {
@@ -145,6 +184,54 @@ impl Rig {
             .expect("it starts")
     }
 
+    /// Kills the switch.
+    pub(crate) fn kill_leaf(&mut self) {
+        let leaf = self.leaf.as_mut().expect("there is one");
+        leaf.daemon.kill().expect("it runs");
+        leaf.daemon.wait().expect("our child");
+    }
+
+    /// What the switch says of its jobs.
+    pub(crate) fn jobs(&self) -> String {
+        let leaf = self.leaf.as_ref().expect("there is one");
+        let socket = leaf.folder.path().join("switchd.sock");
+        let mut command = Command::new(program("switchctl"));
+        command.arg("--socket").arg(socket).args(["--json", "inc", "jobs"]);
+        let output = command.output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// How the daemon of a host says it stands.
+    pub(crate) fn status(&self, host: usize) -> String {
+        self.hosts[host].status()
+    }
+
+    /// Has the bridge lose one packet in a hundred, each way, at each port.
+    pub(crate) fn lose(&self) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (source, object) = (folder.path().join("lose.c"), folder.path().join("lose.o"));
+        fs::write(&source, LOSE).expect("written");
+        let compiled = Command::new("clang")
+            .args(["-O2", "-target", "bpf", "-c"])
+            .arg(&source)
+            .arg("-o")
+            .arg(&object)
+            .status();
+        assert!(compiled.expect("clang is there").success());
+        let bridge = &self.bridge;
+        let run = |words: &str| bridge.run(words).expect("it succeeds");
+        let ports = (1..=self.hosts.len()).chain(self.leaf.iter().map(|_| LEAF));
+        for index in ports {
+            run(&format!("tc qdisc add dev p{index} clsact"));
+            for way in ["ingress", "egress"] {
+                run(&format!(
+                    "tc filter add dev p{index} {way} bpf da obj {} sec classifier",
+                    object.display()
+                ));
+            }
+        }
+    }
+
     /// Kills the daemon of a host.
     pub(crate) fn kill(&mut self, host: usize) {
         let daemon = &mut self.hosts[host].daemon;
@@ -155,6 +242,14 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
+        if let Some(leaf) = &mut self.leaf {
+            if std::thread::panicking() {
+                let log = fs::read_to_string(leaf.folder.path().join("log"));
+                eprintln!("leaf:\n{}", log.unwrap_or_default());
+            }
+            let _ = leaf.daemon.kill();
+            let _ = leaf.daemon.wait();
+        }
         for host in &mut self.hosts {
             if std::thread::panicking() {
                 eprintln!("{}:\n{}", host.namespace.name(), host.log());
@@ -165,26 +260,62 @@ impl Drop for Rig {
     }
 }
 
-/// A host at port `p{index}` of the bridge, with its daemon.
-fn start(namespace: Namespace, bridge: &str, index: usize) -> Host {
+/// Lets a packet go on, but for one in a hundred.
+const LOSE: &str = "
+static unsigned int (*random)(void) = (void *)7;
+__attribute__((section(\"classifier\"), used)) int lose(void *packet)
+{ return random() % 100 == 0 ? 2 : -1; }
+char terms[] __attribute__((section(\"license\"), used)) = \"GPL\";
+";
+
+/// The switch, at its port of the bridge.
+fn leaf(namespace: Namespace, bridge: &str) -> Leaf {
     let name = namespace.name().to_owned();
-    ip(&format!(
-        "link add eth0 netns {name} type veth peer name p{index} netns {bridge}"
-    ));
-    ip(&format!(
-        "-n {bridge} link set p{index} mtu 3000 master br0 up"
-    ));
-    ip(&format!("-n {name} link set lo up"));
-    ip(&format!("-n {name} link set eth0 mtu 3000 up"));
-    ip(&format!("-n {name} addr add 10.31.0.{index}/24 dev eth0"));
-    // AF_XDP neither computes nor checks what the offloads leave out.
-    let _ = namespace.run("ethtool -K eth0 tx off rx off gso off tso off gro off");
+    attach(&namespace, bridge, LEAF);
     let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("switchd.sock");
     let config = format!(
+        "ports = ['eth0']\n[admin]\nsocket = '{}'\n[metrics]\nlisten = ''\n\
+         [compute]\nenabled = true\n",
+        socket.display()
+    );
+    let file = folder.path().join("switchd.toml");
+    fs::write(&file, config).expect("written");
+    let log = File::create(folder.path().join("log")).expect("a log");
+    let daemon = Command::new("ip")
+        .args(["netns", "exec", &name])
+        .arg(program("switchd"))
+        .arg("-c")
+        .arg(file)
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("it starts");
+    let until = Instant::now() + PATIENCE;
+    while !socket.exists() {
+        assert!(Instant::now() < until, "switchd is not ready");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Leaf {
+        _namespace: namespace,
+        folder,
+        daemon,
+    }
+}
+
+/// A host at port `p{index}` of the bridge, with its daemon.
+fn start(namespace: Namespace, bridge: &str, index: usize, with_leaf: bool) -> Host {
+    let name = namespace.name().to_owned();
+    attach(&namespace, bridge, index);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = format!(
         "[admin]\nsocket = '{0}/admin.sock'\n[application]\nsocket = '{0}/hostd.sock'\n\
          groups = []\n[[interface]]\nname = 'eth0'\nspeed = '10Gbps'\n",
         folder.path().display()
     );
+    if with_leaf {
+        config.push_str(&format!("[collective]\nleaf = '10.31.0.{LEAF}'\n"));
+    }
     let file = folder.path().join("hostd.toml");
     fs::write(&file, config).expect("written");
     let log = File::create(folder.path().join("log")).expect("a log");
@@ -203,6 +334,22 @@ fn start(namespace: Namespace, bridge: &str, index: usize) -> Host {
         folder,
         daemon,
     }
+}
+
+/// A namespace at port `p{index}` of the bridge, with the address of that number.
+fn attach(namespace: &Namespace, bridge: &str, index: usize) {
+    let name = namespace.name();
+    ip(&format!(
+        "link add eth0 netns {name} type veth peer name p{index} netns {bridge}"
+    ));
+    ip(&format!(
+        "-n {bridge} link set p{index} mtu 3000 master br0 up"
+    ));
+    ip(&format!("-n {name} link set lo up"));
+    ip(&format!("-n {name} link set eth0 mtu 3000 up"));
+    ip(&format!("-n {name} addr add 10.31.0.{index}/24 dev eth0"));
+    // AF_XDP neither computes nor checks what the offloads leave out.
+    let _ = namespace.run("ethtool -K eth0 tx off rx off gso off tso off gro off");
 }
 
 /// Joins a group, or makes it as rank 0.

@@ -322,6 +322,12 @@ impl Member {
     /// others still do with what it sent goes on.
     pub(crate) fn close(&mut self, now: Time) {
         self.is_forgotten = true;
+        self.withdraw(now);
+    }
+
+    /// The application does without the switch from now on: what is under way ends here, and its
+    /// completions say how far it came.
+    pub(crate) fn withdraw(&mut self, now: Time) {
         if !self.queue.is_empty() || self.phase == Phase::Joining {
             self.farewell.reason = Reason::MemberLeft;
         }

@@ -265,6 +265,7 @@ impl<M: RegionMemory> Table<M> {
                 reply(answer, self.create_shared_queue(session, *request, engine));
             }
             Asked::JoinJob(new, answer) => reply(answer, self.join_job(session, *new, engine)),
+            Asked::QueryLeaf(answer) => reply(answer, Ok(engine.configured_leaf())),
             Asked::LimitSharedQueue(queue, limit, answer) => {
                 let limited = self.limit_shared_queue(session, queue, limit, engine);
                 reply(answer, limited);

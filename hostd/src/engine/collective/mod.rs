@@ -10,7 +10,7 @@ use crate::limits;
 use crate::memory::RegionMemory;
 use crate::stats::MemberStatistics;
 use crate::verbs::{
-    CollectiveRequest, DropReason, EngineError, Event, MemberId, MemberRequest, PortId, PortSet,
+    CollectiveRequest, DropReason, EndReason, EngineError, Event, MemberId, MemberRequest, PortId, PortSet,
     Route,
 };
 use common::time::{Span, Time};
@@ -137,6 +137,29 @@ impl<M: RegionMemory> Engine<M> {
         }
         self.schedule_member(id.0, now);
         Ok(())
+    }
+
+    /// An application does without the switch from now on, for a reason that is counted: its
+    /// collectives under way complete as failed, with what is in place.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such membership.
+    pub fn withdraw_member(&mut self, id: MemberId, why: EndReason) -> Result<(), EngineError> {
+        let now = self.effects.turn;
+        let member = self.members.members.get_mut(id.0);
+        let member = member.filter(|it| !it.is_forgotten);
+        let member = member.ok_or(EngineError::Unknown)?;
+        let before = member.is_over();
+        member.withdraw(now);
+        self.statistics.collective.fallbacks[why.index()] += 1;
+        self.note_end(id.0, before);
+        self.schedule_member(id.0, now);
+        Ok(())
+    }
+
+    /// The switch that members ask, if there is one.
+    pub fn configured_leaf(&self) -> Option<IpAddr> {
+        Some(self.config.collective.as_ref()?.leaf)
     }
 
     /// Appends a collective to those of a membership. What is wrong with its memory, or with what

@@ -54,11 +54,16 @@ fn run(options: &Options) -> Result<(), Failure> {
     group.set_algorithm(options.algorithm.into());
     group.set_deterministic(options.deterministic);
     let mut objects = Vec::new();
+    let mut told = None;
     if options.rank == 0 && !options.json {
         println!("{}", report::heading());
     }
     for size in options.lengths() {
         let line = measure::measure(&context, &mut group, options, size)?;
+        let fallback = group.fallback();
+        if let Some(fallback) = fallback.filter(|it| told.replace(*it) != Some(*it)) {
+            eprintln!("hostallreduce: rank {}: {fallback}", options.rank);
+        }
         if options.rank == 0 && options.json {
             objects.push(line.json());
         } else if options.rank == 0 {

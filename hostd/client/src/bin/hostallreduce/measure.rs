@@ -167,6 +167,7 @@ fn gather(
     let table = context.allocate(EACH * ranks, Access::LOCAL_WRITE)?;
     table.write(EACH * rank, &each.to_le_bytes())?;
     table.write(EACH * rank + 8, &u64::from(!right).to_le_bytes())?;
+    let switched = group.uses_switches();
     group.set_algorithm(group::Algorithm::Auto);
     group.allgather(Vector::new(&table, 0, EACH * ranks))?;
     group.set_algorithm(algorithm);
@@ -180,5 +181,6 @@ fn gather(
         times.push(f64::from_le_bytes(words[0]));
         wrong += usize::from(words[1] != [0; 8]);
     }
-    Ok(Line::new(bytes, iterations, &times, wrong))
+    let line = Line::new(bytes, iterations, &times, wrong);
+    Ok(line.by_switches(switched))
 }

@@ -29,6 +29,8 @@ pub(crate) enum Algorithm {
     Ring,
     Doubling,
     Chain,
+    /// Through the switches, and between the hosts where they cannot.
+    Inc,
 }
 
 impl From<Algorithm> for group::Algorithm {
@@ -38,6 +40,7 @@ impl From<Algorithm> for group::Algorithm {
             Algorithm::Ring => Self::Ring,
             Algorithm::Doubling => Self::Doubling,
             Algorithm::Chain => Self::Chain,
+            Algorithm::Inc => Self::Inc,
         }
     }
 }
@@ -136,7 +139,7 @@ pub(crate) struct Options {
     /// What is measured.
     #[arg(long, value_enum, default_value = "allreduce")]
     pub(crate) collective: Collective,
-    /// How it is done; auto: by length.
+    /// How it is done; auto: through the switches if they can, else by length.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) algorithm: Algorithm,
     /// Reduce in the order of the ranks.
@@ -226,7 +229,7 @@ mod tests {
             (&["--sizes", "0"], ErrorKind::ValueValidation),
             (&["--sizes", "257M"], ErrorKind::ValueValidation),
             (&["--sizes", "4,x"], ErrorKind::ValueValidation),
-            (&["--algorithm", "inc"], ErrorKind::InvalidValue),
+            (&["--algorithm", "tree"], ErrorKind::InvalidValue),
             (&["--collective", "scan"], ErrorKind::InvalidValue),
             (&["--type", "f8"], ErrorKind::ValueValidation),
             (&["--operation", "avg"], ErrorKind::ValueValidation),

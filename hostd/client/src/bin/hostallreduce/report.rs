@@ -10,6 +10,8 @@ pub(crate) struct Line {
     max: f64,
     /// Members whose result is wrong.
     pub(crate) wrong: usize,
+    /// Switches have done it, to the end.
+    switched: bool,
 }
 
 /// The heading of the table.
@@ -30,7 +32,13 @@ impl Line {
             avg: times.iter().sum::<f64>() / times.len().max(1) as f64,
             max: times.iter().copied().fold(0.0, f64::max),
             wrong,
+            switched: false,
         }
+    }
+
+    /// The same, done by switches or not.
+    pub(crate) fn by_switches(self, switched: bool) -> Self {
+        Self { switched, ..self }
     }
 
     /// Bytes of the vector in the time of the slowest member: the algorithmic bandwidth.
@@ -56,14 +64,15 @@ impl Line {
     pub(crate) fn json(&self) -> String {
         format!(
             "{{\"bytes\":{},\"iterations\":{},\"min_us\":{:.3},\"avg_us\":{:.3},\"max_us\":{:.3},\
-             \"megabytes_per_second\":{:.3},\"wrong\":{}}}",
+             \"megabytes_per_second\":{:.3},\"wrong\":{},\"switched\":{}}}",
             self.bytes,
             self.iterations,
             self.min,
             self.avg,
             self.max,
             self.bandwidth(),
-            self.wrong
+            self.wrong,
+            self.switched
         )
     }
 }
@@ -80,6 +89,7 @@ mod tests {
             "\"min_us\":100.000",
             "\"avg_us\":250.000",
             "\"max_us\":400.000",
+            "\"switched\":false",
         ] {
             assert!(json.contains(part), "{json}");
         }

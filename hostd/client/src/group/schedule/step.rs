@@ -49,7 +49,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    pub(super) fn send(peer: usize, part: Part) -> Self {
+    pub(crate) fn send(peer: usize, part: Part) -> Self {
         let send = Some(Send { peer, part });
         Self {
             send,

@@ -1,0 +1,254 @@
+//! A collective through the switches, turn by turn.
+//!
+//! ```text
+//!   begin ─▶ ready ─▶ joining ─▶ running ─▶ done             through the switches alone
+//!     │        │         │          │
+//!     │        │         │  somebody stops: withdrawn
+//!     │        │         ▼          ▼
+//!     │        │       ending ── it ended ──┐
+//!     ▼        ▼                            ▼
+//!   halted ◀──────────────────────────── halted ── rank 0 has decided ──▶ mending, hosts, done
+//! ```
+
+use super::super::call::Collective;
+use super::super::failure::{Cause, Failure, GroupError};
+use super::super::member::Group;
+use super::super::message::Message;
+use super::super::turn::{Flow, Stage};
+use super::{ENTRIES, NAME, Offload, State, Why};
+use crate::abi::collective::{self, Buffer, CollectiveWork, FailureReason};
+use crate::compute::Posts;
+use crate::{Error, ErrorCode, Slice};
+use std::time::{Duration, Instant};
+
+/// How long the switches may take to admit the members once all are ready.
+const JOIN_WITHIN: Duration = Duration::from_secs(3);
+
+impl Group {
+    /// Does what can be done now of what has to do with switches. Whether something was.
+    pub(in super::super) fn offloaded(&mut self, flow: &mut Flow<'_>) -> Result<bool, GroupError> {
+        let Some(mut offload) = self.offload.take() else {
+            return Ok(false);
+        };
+        let mut moved = false;
+        let result = loop {
+            match self.step(&mut offload, flow) {
+                Ok(true) => moved = true,
+                Ok(false) => match self.decide(&mut offload) {
+                    Ok(true) => moved = true,
+                    other => break other,
+                },
+                Err(error) => break Err(error),
+            }
+        };
+        if self.failed.is_none() {
+            self.offload = Some(offload);
+        }
+        result.map(|_| moved)
+    }
+
+    /// One step; false if there is none to do.
+    fn step(&mut self, offload: &mut Offload, flow: &mut Flow<'_>) -> Result<bool, GroupError> {
+        if let Some((why, agreement)) = offload.plan.take() {
+            self.go_on(offload, flow, why, &agreement)?;
+            return Ok(true);
+        }
+        if flow.stage == Stage::Mending && flow.progress.is_done() {
+            match flow.rest {
+                Some(base) => self.between_hosts(flow, base),
+                None => flow.stage = Stage::Done,
+            }
+            return Ok(true);
+        }
+        if self.serve(offload)? || self.ended(offload, flow)? {
+            return Ok(true);
+        }
+        if offload.stop.is_some() && !offload.reported {
+            return self.stop(offload, flow);
+        }
+        match flow.stage {
+            Stage::Begin => match offload.state {
+                State::Offered => {
+                    if self.rank == 0 {
+                        offload.ready[0] = true;
+                    } else if !self.tell(0, &Message::Ready)? {
+                        return Ok(false);
+                    }
+                    flow.stage = Stage::Ready;
+                    Ok(true)
+                }
+                _ => self.run(offload, flow).map(|()| true),
+            },
+            Stage::Ready => self.ready(offload, flow),
+            Stage::Joining(since) if since.elapsed() >= JOIN_WITHIN => {
+                offload.stop = Some(Why {
+                    reason: FailureReason::NoAnswer,
+                    rank: self.rank,
+                });
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Joins as soon as all are ready to.
+    fn ready(&mut self, offload: &mut Offload, flow: &mut Flow<'_>) -> Result<bool, GroupError> {
+        if self.rank == 0 && offload.ready.iter().all(|it| *it) {
+            offload.go = true;
+            for rank in 1..self.size {
+                // There is room: nothing else was sent since the table.
+                self.tell(rank, &Message::Go)?;
+            }
+        }
+        if !offload.go {
+            return Ok(false);
+        }
+        offload.deterministic = self.deterministic && offload.seat.leaves == 1;
+        let membership = offload.seat.membership(self.rank, offload.deterministic);
+        match Posts::join(&self.context.inner, &self.queue, &membership, ENTRIES) {
+            Ok(posts) => offload.state = State::Joined(posts),
+            Err(Error::Refused { code, .. }) => {
+                let reason = match code {
+                    ErrorCode::Quota => FailureReason::Full,
+                    _ => FailureReason::NotAllowed,
+                };
+                let rank = self.rank;
+                offload.stop.get_or_insert(Why { reason, rank });
+                flow.stage = Stage::Halted;
+                return Ok(true);
+            }
+            Err(error) => return Err(self.broken(error)),
+        }
+        self.post_work(offload, collective::Collective::Admission, false, Slice::EMPTY)?;
+        flow.stage = Stage::Joining(Instant::now());
+        Ok(true)
+    }
+
+    /// Posts the collective.
+    fn run(&mut self, offload: &mut Offload, flow: &mut Flow<'_>) -> Result<(), GroupError> {
+        let mut root = false;
+        let work = match flow.meant.collective {
+            // All get the result, so that each can give it to one that lacks it.
+            Collective::Allreduce(operation, element)
+            | Collective::Reduce {
+                operation, element, ..
+            } => collective::Collective::Allreduce(operation, element),
+            Collective::Broadcast { root: from } => {
+                root = from == self.rank;
+                collective::Collective::Broadcast
+            }
+            _ => collective::Collective::Barrier,
+        };
+        let slice = match &flow.vector {
+            Some(vector) => vector.region.slice(vector.offset, vector.len),
+            None => Ok(Slice::EMPTY),
+        };
+        let slice = slice.map_err(|error| self.broken(error))?;
+        self.post_work(offload, work, root, slice)?;
+        flow.stage = Stage::Running;
+        Ok(())
+    }
+
+    fn post_work(
+        &mut self,
+        offload: &mut Offload,
+        collective: collective::Collective,
+        root: bool,
+        slice: Slice,
+    ) -> Result<(), GroupError> {
+        offload.name += 1;
+        let buffer = Buffer {
+            address: slice.offset,
+            lkey: slice.lkey,
+        };
+        let length = match collective {
+            collective::Collective::Withdrawal(reason) => reason as u32,
+            _ => slice.len(),
+        };
+        let work = CollectiveWork {
+            wr_id: NAME | offload.name,
+            collective,
+            root,
+            length,
+            input: buffer,
+            output: buffer,
+        };
+        let State::Joined(posts) = &mut offload.state else {
+            return Ok(());
+        };
+        posts.post(&work).map_err(|error| self.broken(error))
+    }
+
+    /// Ends this member's part at the switch. What is under way completes, and says how far it is.
+    pub(super) fn withdraw(&mut self, offload: &mut Offload, why: Why) -> Result<(), GroupError> {
+        if std::mem::replace(&mut offload.withdrawn, true) {
+            return Ok(());
+        }
+        let name = offload.name;
+        let withdrawal = collective::Collective::Withdrawal(why.reason);
+        self.post_work(offload, withdrawal, false, Slice::EMPTY)?;
+        offload.name = name;
+        Ok(())
+    }
+
+    /// Takes note of how what was posted has ended.
+    fn ended(&mut self, offload: &mut Offload, flow: &mut Flow<'_>) -> Result<bool, GroupError> {
+        let Some(ended) = offload.ended.take_if(|it| it.name == offload.name) else {
+            return Ok(false);
+        };
+        let admission = matches!(flow.stage, Stage::Joining(_));
+        if let Some((reason, blamed)) = ended.failed {
+            flow.done = ended.done;
+            flow.stage = Stage::Halted;
+            let rank = blamed.map_or(self.rank, usize::from);
+            offload.stop.get_or_insert(Why { reason, rank });
+            return Ok(true);
+        }
+        match flow.stage {
+            Stage::Joining(_) if offload.stop.is_none() => self.run(offload, flow)?,
+            // Admitted at last, but nothing of the collective was posted.
+            _ if admission || flow.unposted => flow.stage = Stage::Halted,
+            _ => {
+                flow.done = flow.meant.len;
+                flow.complete = true;
+                flow.stage = Stage::Done;
+                let kept = offload.tail.keep(flow.sequence, flow.vector.as_ref());
+                kept.map_err(|error| self.broken(error))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Somebody stops: this member does too, and says how far it is.
+    fn stop(&mut self, offload: &mut Offload, flow: &mut Flow<'_>) -> Result<bool, GroupError> {
+        let Some(why) = offload.stop else {
+            return Ok(false);
+        };
+        match flow.stage {
+            Stage::Begin | Stage::Ready => {
+                flow.stage = Stage::Halted;
+                return Ok(true);
+            }
+            Stage::Joining(_) | Stage::Running => {
+                flow.unposted = flow.stage != Stage::Running;
+                self.withdraw(offload, why)?;
+                flow.stage = Stage::Ending;
+                return Ok(true);
+            }
+            Stage::Ending => return Ok(false),
+            Stage::Halted | Stage::Done | Stage::Mending | Stage::Hosts => {}
+        }
+        let position = flow.position();
+        if self.rank == 0 {
+            offload.reports[0] = Some(position);
+        } else if self.control[0].as_ref().is_some_and(|it| it.left.is_some()) {
+            // Nobody is there any more who could decide.
+            let (rank, cause) = (0, Cause::Left);
+            return Err(self.fail(Failure { rank, cause }));
+        } else if !self.tell(0, &Message::Report(position, why))? {
+            return Ok(false);
+        }
+        offload.reported = true;
+        Ok(true)
+    }
+}

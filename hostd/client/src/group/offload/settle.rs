@@ -1,0 +1,152 @@
+//! The way back to the hosts: rank 0 asks all how far they are, and says what comes next.
+
+use super::super::agree::{Agreement, agree};
+use super::super::failure::{Cause, Failure, GroupError};
+use super::super::member::Group;
+use super::super::message::Message;
+use super::super::progress::Progress;
+use super::super::schedule::{Action, Part, Step, schedule};
+use super::super::turn::{Flow, Stage};
+use super::tail::Wanting;
+use super::{Fallback, Offload, Service, State, Why};
+use crate::group::call::Call;
+
+impl Group {
+    /// Says something to a member that this one has a connection for control with. False if there
+    /// is no place for it now.
+    pub(in super::super) fn tell(&mut self, rank: usize, message: &Message) -> Result<bool, GroupError> {
+        let Some(link) = self.link(true, rank) else {
+            return Ok(false);
+        };
+        let sent = link.send(message);
+        sent.map_err(|error| self.broken(error))
+    }
+
+    /// As rank 0: asks all how far they are, and decides when they have said so.
+    pub(super) fn decide(&mut self, offload: &mut Offload) -> Result<bool, GroupError> {
+        let Some(why) = offload.stop.filter(|_| self.rank == 0) else {
+            return Ok(false);
+        };
+        let left = |group: &Self, rank: usize| {
+            let link = group.control[rank].as_ref();
+            link.is_some_and(|link| link.left.is_some())
+        };
+        for rank in 1..self.size {
+            let waits = offload.reports[rank].is_none() && !left(self, rank);
+            if waits && !offload.asked[rank] {
+                offload.asked[rank] = self.tell(rank, &Message::Recall(why))?;
+            }
+        }
+        let missing =
+            (0..self.size).any(|rank| offload.reports[rank].is_none() && !left(self, rank));
+        if missing {
+            return Ok(false);
+        }
+        let agreement = match agree(&offload.reports) {
+            Ok(agreement) => agreement,
+            Err(failure) => return Err(self.fail(failure)),
+        };
+        let plan = Message::Plan(why, agreement.clone());
+        for rank in 1..self.size {
+            self.tell(rank, &plan)?;
+        }
+        offload.plan = Some((why, agreement));
+        Ok(true)
+    }
+
+    /// Goes on as rank 0 has decided.
+    pub(super) fn go_on(
+        &mut self,
+        offload: &mut Offload,
+        flow: &mut Flow<'_>,
+        why: Why,
+        agreement: &Agreement,
+    ) -> Result<(), GroupError> {
+        if !offload.reported || agreement.done.len() != self.size {
+            let (rank, cause) = (0, Cause::Protocol);
+            return Err(self.fail(Failure { rank, cause }));
+        }
+        self.withdraw(offload, why)?;
+        offload.parting = match std::mem::replace(&mut offload.state, State::Over) {
+            State::Joined(posts) => Some(posts),
+            State::Offered | State::Over => None,
+        };
+        offload.stop = None;
+        self.fallback = Some(Fallback {
+            reason: why.reason,
+            rank: why.rank,
+            sequence: agreement.sequence,
+            done: agreement.agreed,
+        });
+        let same = flow.sequence == agreement.sequence;
+        let vector = flow.vector.as_ref().filter(|_| same);
+        let segment = self.options.segment;
+        let service = Service::new(agreement, self.rank, segment, (&offload.tail, vector));
+        offload.service = match service {
+            Ok(service) => service,
+            Err(Wanting::Beyond(rank)) => {
+                let cause = Cause::Protocol;
+                return Err(self.fail(Failure { rank, cause }));
+            }
+            Err(Wanting::Own(error)) => return Err(self.broken(error)),
+        };
+        if flow.stage == Stage::Hosts {
+            return Ok(());
+        }
+        if !same {
+            self.between_hosts(flow, 0);
+            return Ok(());
+        }
+        let whole = flow.meant.len > 0 && agreement.agreed == flow.meant.len;
+        flow.rest = (!agreement.complete && !whole).then_some(agreement.agreed);
+        let own = agreement.done[self.rank];
+        match (agreement.holder, flow.rest) {
+            (Some(holder), _) if own < agreement.agreed => {
+                let place = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+                let start = place(own);
+                let len = place(agreement.agreed) - start;
+                let step = Step::receive(holder, Part { start, len }, Action::Replace);
+                flow.progress = Progress::new(vec![step], segment, false);
+                flow.call = Call::mending(holder, agreement.agreed);
+                flow.numbers = vec![[0; 2]];
+                flow.stage = Stage::Mending;
+            }
+            (_, Some(base)) => self.between_hosts(flow, base),
+            _ => flow.stage = Stage::Done,
+        }
+        Ok(())
+    }
+
+    /// Does the rest of the collective, from byte `base` on, between the hosts.
+    pub(super) fn between_hosts(&self, flow: &mut Flow<'_>, base: u64) {
+        let rest = Call {
+            len: flow.meant.len - base,
+            ..flow.meant
+        };
+        let steps = schedule(&rest, self.rank, self.size);
+        flow.progress = Progress::new(steps, self.options.segment, flow.meant.len == 0);
+        flow.numbers = vec![[0; 2]; flow.progress.peers()];
+        flow.call = flow.meant;
+        flow.base = usize::try_from(base).unwrap_or(usize::MAX);
+        flow.stage = Stage::Hosts;
+    }
+
+    /// Gives others what they lack.
+    pub(super) fn serve(&mut self, offload: &mut Offload) -> Result<bool, GroupError> {
+        let Some(service) = &mut offload.service else {
+            return Ok(false);
+        };
+        let mut moved = false;
+        for rank in service.peers() {
+            if let Some(link) = &mut self.data[rank] {
+                let given = service.give(rank, link);
+                moved |= given.map_err(|error| self.broken(error))?;
+            }
+        }
+        if service.is_done() {
+            offload.service = None;
+            moved = true;
+        }
+        Ok(moved)
+    }
+}

@@ -379,7 +379,7 @@ fn every_field_that_an_opcode_brings() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// HT-10, HT-30, InfiniBand A17.9.3: a notification of congestion (CNP), whose last 16 bytes are
+/// HT-10, InfiniBand A17.9.3: a notification of congestion (CNP), whose last 16 bytes are
 /// reserved, halves the window of a connection that sends, or is dropped by name.
 #[test]
 fn every_field_of_a_notification() {

@@ -42,9 +42,11 @@ fn a_peer_that_vanished_is_noticed() {
         assert!(network.run(Span::from_secs(30), |network| has(network, 1, failed)));
         let took = network.now.since(begin);
         assert!(
-            (Span::from_secs(14)..Span::from_secs(17)).contains(&took),
+            (Span::from_millis(14_900)..Span::from_millis(15_100)).contains(&took),
             "{took}"
         );
+        let stands = network.hosts[1].engine.queue_pair_statistics(qpns[1]);
+        assert_eq!(stands.expect("exists").counters.keep_alives, 5);
         assert_eq!(state(&network, 1, qpns[1]), State::Error);
         network.turn();
         let flushed = network.hosts[1].completions.iter();

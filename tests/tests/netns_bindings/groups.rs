@@ -73,8 +73,8 @@ fn carry_out(rig: &Rig, words: &[String], counts: &[usize]) {
     rig.with_lab(|lab| assert_healthy(lab, &LATE));
 }
 
-/// HT-50: four members in C on two hosts reduce, broadcast, gather and meet, in registered memory and
-/// in other, with exact results; a member that calls something else is named to all.
+/// HT-50: four members in C on two hosts reduce, broadcast, gather and meet, in registered memory
+/// and in other, with exact results; a member that calls something else is named to all.
 #[test]
 fn collectives_in_c() {
     if !privileged() {

@@ -51,8 +51,8 @@ fn train(rig: &Rig, backend: &str) -> Vec<f64> {
     losses
 }
 
-/// HT-50: DistributedDataParallel trains with the backend "hostd" as it does with gloo: the losses of
-/// all steps are equal within 1e-5. Other collectives of tensors have exact results.
+/// HT-50: DistributedDataParallel trains with the backend "hostd" as it does with gloo: the losses
+/// of all steps are equal within 1e-5. Other collectives of tensors have exact results.
 #[test]
 fn distributed_data_parallel_trains_as_with_gloo() {
     if !privileged() {

@@ -8,8 +8,8 @@ use lab::observe::assert_healthy;
 use lab::privileged;
 
 use crate::ends::Rig;
-use crate::groups::RANKS;
-use crate::{LATE, c, python};
+use crate::groups::{FORMING, RANKS};
+use crate::{c, python};
 
 /// An implementation of MPI.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Mpi {
         assert!(sent < 100_000, "{sent} bytes by hostd");
         let complaints = wrong.matches("MPI's own collectives are used").count();
         assert_eq!(complaints, RANKS / 2, "{wrong}");
-        rig.with_lab(|lab| assert_healthy(lab, &LATE));
+        rig.with_lab(|lab| assert_healthy(lab, &FORMING));
     }
 
     fn compare_program(self, name: &str) {

@@ -8,8 +8,8 @@ use lab::observe::assert_healthy;
 use lab::privileged;
 
 use crate::ends::Rig;
-use crate::groups::RANKS;
-use crate::{LATE, c, python};
+use crate::groups::{FORMING, RANKS};
+use crate::{c, python};
 
 /// An implementation of MPI.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Mpi {
         assert!(sent < 100_000, "{sent} bytes by hostd");
         let complaints = wrong.matches("MPI's own collectives are used").count();
         assert_eq!(complaints, RANKS / 2, "{wrong}");
-        rig.with_lab(|lab| assert_healthy(lab, &LATE));
+        rig.with_lab(|lab| assert_healthy(lab, &FORMING));
     }
 
     fn compare_program(self, name: &str) {
@@ -131,8 +131,8 @@ impl Mpi {
     }
 }
 
-/// HT-50: a C program gets the same of Open MPI with hostd and without: reductions of several types,
-/// operations and lengths, in place, to roots, on parts of the ranks, messages of differing types;
+/// HT-50: a C program gets the same of Open MPI with hostd and without: reductions of several
+/// types, operations and lengths, in place, to roots, on parts of the ranks, messages of differing types;
 /// what hostd does not know is MPI's, and its messages go on meanwhile.
 #[test]
 fn c_program_with_open_mpi() {

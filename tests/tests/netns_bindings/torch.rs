@@ -6,8 +6,8 @@ use lab::observe::assert_healthy;
 use lab::privileged;
 
 use crate::ends::Rig;
-use crate::groups::{RANKS, host, outcomes};
-use crate::{LATE, python};
+use crate::groups::{FORMING, RANKS, host, outcomes};
+use crate::python;
 
 /// How much two losses may differ: sums are added in other orders.
 const TOLERANCE: f64 = 1e-5;
@@ -51,8 +51,8 @@ fn train(rig: &Rig, backend: &str) -> Vec<f64> {
     losses
 }
 
-/// HT-50: DistributedDataParallel trains with the backend "hostd" as it does with gloo: the losses of
-/// all steps are equal within 1e-5. Other collectives of tensors have exact results.
+/// HT-50: DistributedDataParallel trains with the backend "hostd" as it does with gloo: the losses
+/// of all steps are equal within 1e-5. Other collectives of tensors have exact results.
 #[test]
 fn distributed_data_parallel_trains_as_with_gloo() {
     if !privileged() {
@@ -72,7 +72,7 @@ fn distributed_data_parallel_trains_as_with_gloo() {
         assert!(apart <= TOLERANCE, "step {step}: {loss} and {other}");
     }
     println!("the last loss is {} with both", losses[39]);
-    rig.with_lab(|lab| assert_healthy(lab, &LATE));
+    rig.with_lab(|lab| assert_healthy(lab, &FORMING));
 }
 
 /// HT-50: a rank that ends in the middle of a training is named to the others by an error in their
@@ -87,5 +87,5 @@ fn a_lost_rank_ends_the_training_of_the_others() {
         let named = said.contains("in step 20: ") && said.contains("rank 3 is lost");
         assert_eq!(named, rank != 3, "{rank}: {said}");
     }
-    rig.with_lab(|lab| assert_healthy(lab, &LATE));
+    rig.with_lab(|lab| assert_healthy(lab, &FORMING));
 }

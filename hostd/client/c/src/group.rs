@@ -8,10 +8,11 @@ use crate::connection::address;
 use crate::failure::{Failure, Outcome, answer};
 use crate::handle::{self, Memory};
 use crate::layout::{HostdContext, HostdGroup, HostdGroupAttr};
+use crate::member::{HostdIdle, Idle, Member, carry_out};
 use crate::pointer::{Bytes, Input, Output, Text};
 use crate::small;
 use hostd_client::group::{Collective, Element, Group, GroupOptions, Operation, Vector};
-use hostd_client::{Access, Context, Listener, Region};
+use hostd_client::{Access, Context, Listener};
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -24,42 +25,6 @@ const ROOM_MIN: usize = 64 << 10;
 
 /// `HOSTD_GROUP_DETERMINISTIC`.
 const DETERMINISTIC: u32 = 1;
-
-/// A member's part of a group, and the memory that it copies through.
-pub(crate) struct Member {
-    group: Group,
-    context: Context,
-    room: Option<Region>,
-    idle: Option<Idle>,
-}
-
-/// `hostd_idle`.
-type HostdIdle = extern "C" fn(*mut c_void);
-
-/// What the caller does while a collective waits.
-#[derive(Clone, Copy)]
-struct Idle {
-    function: HostdIdle,
-    /// The address of what it works on, which is the caller's alone to follow.
-    argument: usize,
-}
-
-/// What members do together, with a vector.
-fn carry_out(
-    group: &mut Group,
-    idle: Option<Idle>,
-    collective: Collective,
-    vector: Vector<'_>,
-) -> Result<(), Failure> {
-    let mut request = group.start(collective, vector)?;
-    let Some(Idle { function, argument }) = idle else {
-        return Ok(request.wait()?);
-    };
-    while !request.poll()? {
-        function(std::ptr::with_exposed_provenance_mut(argument));
-    }
-    Ok(())
-}
 
 /// Where a piece of what the caller gives lies.
 enum Place {

@@ -9,8 +9,8 @@
 //! number of its use; after 2²⁴ uses numbers begin anew.
 
 use crate::failure::{BUSY, DEFECT, Failure, HANDLE};
-use crate::group::Member;
 use crate::layout;
+use crate::member::Member;
 use hostd_client::{
     CompletionQueue, ConnectRequest, Context, Listener, QueuePair, Region, SharedQueue,
 };

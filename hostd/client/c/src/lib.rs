@@ -3,6 +3,7 @@
 //! ```text
 //!   context  memory  completion  queue_pair  post  shared_queue  connection  paths
 //!   group     the functions
+//!   member    a group as one member of it has it
 //!   text      texts of errors, statuses and reasons
 //!   layout    the structures of the header
 //!   handle    what handles stand for
@@ -30,6 +31,7 @@ mod failure;
 mod group;
 mod handle;
 mod layout;
+mod member;
 mod memory;
 mod paths;
 mod pointer;

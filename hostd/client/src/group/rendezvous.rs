@@ -46,9 +46,9 @@ impl Group {
         Self::gather(context, wait_at(context, port)?, size, options)
     }
 
-    /// As [`Self::create`], where `listener` waits already: so the port may be one that hostd chose,
-    /// of which the others are told before they join. Requests of members beyond its backlog come
-    /// again.
+    /// As [`Self::create`], where `listener` waits already: so the port may be one that hostd
+    /// chose, of which the others are told before they join. Requests of members beyond its
+    /// backlog come again.
     ///
     /// # Errors
     /// As [`Self::create`]; or the listener belongs to another session.

@@ -169,7 +169,9 @@ fn read_position(reader: &mut Reader<'_>) -> Result<Position, DecodeError> {
 fn write_agreement(writer: Written, it: &Agreement) -> Written {
     let writer = writer.u32(it.sequence).u16(rank(it.holder));
     let writer = writer.u16(it.complete.into()).u64(it.agreed);
-    it.done.iter().fold(writer, |writer, done| writer.u64(*done))
+    it.done
+        .iter()
+        .fold(writer, |writer, done| writer.u64(*done))
 }
 
 fn read_agreement(reader: &mut Reader<'_>, count: u16) -> Result<Agreement, DecodeError> {

@@ -39,9 +39,9 @@ mod request;
 mod schedule;
 mod turn;
 
+pub use crate::abi::collective::FailureReason;
 pub use call::{Algorithm, Call, Collective};
 pub use failure::{Cause, Failure, GroupError, Refusal};
-pub use crate::abi::collective::FailureReason;
 pub use member::{Group, GroupOptions, Vector};
 pub use message::SIZE_MAX;
 pub use offload::Fallback;

@@ -26,7 +26,11 @@ fn check(
     let memory = region(context, &vectors[group.rank()]);
     group.allreduce(operation, element, Vector::new(&memory, 0, len))?;
     let right = read(&memory, 0, len) == fold(operation, element, &vectors);
-    assert!(right, "rank {}: {operation:?} of {len} bytes, seed {seed}", group.rank());
+    assert!(
+        right,
+        "rank {}: {operation:?} of {len} bytes, seed {seed}",
+        group.rank()
+    );
     Ok(())
 }
 
@@ -111,7 +115,14 @@ fn a_killed_member_is_named_through_the_leaf() {
     };
     for victim in [2, 0] {
         let port = rig.port();
-        let words = ["--algorithm", "inc", "--sizes", "256K", "--iterations", "10000000"];
+        let words = [
+            "--algorithm",
+            "inc",
+            "--sizes",
+            "256K",
+            "--iterations",
+            "10000000",
+        ];
         let mut members: Vec<_> = (0..SIZE)
             .map(|rank| rig.tool(rank, SIZE, port, &words))
             .collect();
@@ -127,7 +138,10 @@ fn a_killed_member_is_named_through_the_leaf() {
         for member in members {
             let output = member.wait_with_output().expect("our child");
             let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && errors.contains(&named), "{errors}");
+            assert!(
+                !output.status.success() && errors.contains(&named),
+                "{errors}"
+            );
         }
         let took = killed.elapsed();
         println!("all know of rank {victim} after {took:?}");
@@ -180,14 +194,24 @@ fn a_killed_leaf_ends_in_a_fallback() {
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
         let fallbacks = threads.into_iter().map(join).collect();
         println!("all have gone on after {:?}", killed.elapsed());
-        assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+        assert!(
+            killed.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            killed.elapsed()
+        );
         fallbacks
     });
     println!("{}", fallbacks[0]);
-    assert!(fallbacks.iter().all(|it| *it == fallbacks[0]), "{fallbacks:?}");
+    assert!(
+        fallbacks.iter().all(|it| *it == fallbacks[0]),
+        "{fallbacks:?}"
+    );
     assert_eq!(fallbacks[0].reason, FailureReason::SwitchLost);
     let status = rig.lock().expect("free").status(1);
-    assert!(status.contains("fallbacks from switches: switch_lost"), "{status}");
+    assert!(
+        status.contains("fallbacks from switches: switch_lost"),
+        "{status}"
+    );
 }
 
 /// HT-50: the tool says what it went through, and says so when that changes; without a leaf `inc`
@@ -207,7 +231,15 @@ fn the_tool_tells_of_the_switches() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (text(&ends[0].stdout), text(&ends[0].stderr))
     };
-    let words = ["--algorithm", "inc", "--json", "--sizes", "8,64K", "--iterations", "20"];
+    let words = [
+        "--algorithm",
+        "inc",
+        "--json",
+        "--sizes",
+        "8,64K",
+        "--iterations",
+        "20",
+    ];
     let (output, errors) = run(&rig, &words);
     assert_eq!(output.matches("\"switched\":true").count(), 2, "{output}");
     assert_eq!(output.matches("\"wrong\":0").count(), 2, "{output}");
@@ -215,9 +247,19 @@ fn the_tool_tells_of_the_switches() {
     rig.kill_leaf();
     let (output, errors) = run(&rig, &words);
     assert_eq!(output.matches("\"switched\":false").count(), 2, "{output}");
-    assert!(errors.contains("without switches since collective 0"), "{errors}");
+    assert!(
+        errors.contains("without switches since collective 0"),
+        "{errors}"
+    );
     let mut lines = BufReader::new(errors.as_bytes()).lines();
-    assert!(lines.next().is_some() && lines.next().is_none(), "once: {errors}");
+    assert!(
+        lines.next().is_some() && lines.next().is_none(),
+        "once: {errors}"
+    );
     let context = rig.session(0);
-    drop(context.allocate(1, Access::LOCAL_WRITE).expect("the hosts live"));
+    drop(
+        context
+            .allocate(1, Access::LOCAL_WRITE)
+            .expect("the hosts live"),
+    );
 }

@@ -119,7 +119,12 @@ impl Group {
             }
             Err(error) => return Err(self.broken(error)),
         }
-        self.post_work(offload, collective::Collective::Admission, false, Slice::EMPTY)?;
+        self.post_work(
+            offload,
+            collective::Collective::Admission,
+            false,
+            Slice::EMPTY,
+        )?;
         flow.stage = Stage::Joining(Instant::now());
         Ok(true)
     }

@@ -323,7 +323,10 @@ mod tests {
         let membership = places[4].membership(4, false);
         let (rank, size, trees) = (1, 3, 1);
         assert_eq!(membership.levels(), [Level { rank, size, trees }]);
-        assert_eq!((membership.world, membership.rank, membership.size), (4, 1, 2));
+        assert_eq!(
+            (membership.world, membership.rank, membership.size),
+            (4, 1, 2)
+        );
         let one = seats(7, &[leaf(1), leaf(1)]).expect("a leaf");
         assert!(one[1].membership(1, true).levels().is_empty());
         assert_eq!(seats(7, &[leaf(1), None, leaf(1)]), None);

@@ -14,7 +14,11 @@ use crate::group::call::Call;
 impl Group {
     /// Says something to a member that this one has a connection for control with. False if there
     /// is no place for it now.
-    pub(in super::super) fn tell(&mut self, rank: usize, message: &Message) -> Result<bool, GroupError> {
+    pub(in super::super) fn tell(
+        &mut self,
+        rank: usize,
+        message: &Message,
+    ) -> Result<bool, GroupError> {
         let Some(link) = self.link(true, rank) else {
             return Ok(false);
         };

@@ -22,11 +22,7 @@ pub(in super::super) struct Tail {
 
 impl Tail {
     /// Keeps those of a result.
-    pub(super) fn keep(
-        &mut self,
-        sequence: u32,
-        vector: Option<&Vector<'_>>,
-    ) -> Result<(), Error> {
+    pub(super) fn keep(&mut self, sequence: u32, vector: Option<&Vector<'_>>) -> Result<(), Error> {
         self.sequence = sequence;
         self.bytes.clear();
         self.from = 0;

@@ -686,8 +686,8 @@ fn silent_removals_are_known_without_a_dump() {
     });
 }
 
-/// After so long it never does. On a busy machine a dump of a full table takes ten seconds, and rests
-/// for four times as long before it.
+/// After so long it never does. On a busy machine a dump of a full table takes ten seconds, and
+/// rests for four times as long before it.
 const NEVER: Span = Span::from_secs(300);
 
 /// Reads until `holds`, and how long that took.

@@ -73,8 +73,9 @@ pub(super) struct Steering {
     lanes: Lanes,
     /// How many lanes there are while packets are sprayed.
     spread_lanes: u8,
-    /// By port, since the engine was last told.
-    counters: [PathCounters; limits::PORTS],
+    /// By port, since the engine was last told; there since the first packet, as most queue pairs
+    /// of a large host are idle.
+    counters: Option<Box<[PathCounters; limits::PORTS]>>,
     /// The ports of which there is something to tell.
     counted: PortSet,
 }
@@ -168,7 +169,7 @@ impl Steering {
             paths,
             lanes: Lanes::new(&controller, count, seed),
             spread_lanes,
-            counters: [PathCounters::default(); limits::PORTS],
+            counters: None,
             counted: PortSet::NONE,
         }
     }
@@ -261,7 +262,7 @@ impl Steering {
     /// The counters of the paths through a port.
     fn count(&mut self, port: PortId) -> &mut PathCounters {
         self.counted = self.counted.with(port);
-        &mut self.counters[port.index()]
+        &mut self.counters.get_or_insert_default()[port.index()]
     }
 
     /// A packet leaves through `port`.
@@ -274,8 +275,11 @@ impl Steering {
     /// Adds what was counted since this was last called to the counters of the ports.
     #[inline]
     pub(super) fn report_to(&mut self, ports: &mut [PortStatistics; limits::PORTS]) {
+        let Some(counters) = &mut self.counters else {
+            return;
+        };
         for port in std::mem::replace(&mut self.counted, PortSet::NONE).iter() {
-            let counted = std::mem::take(&mut self.counters[port.index()]);
+            let counted = std::mem::take(&mut counters[port.index()]);
             ports[port.index()].paths.add(&counted);
         }
     }

@@ -96,11 +96,12 @@ impl Config {
     }
 
     /// The ports on a machine with these `interfaces`: first the `[[port]]`s, then what the
-    /// patterns match, by name. A pattern may match nothing yet, and there may be no port at all, as
-    /// long as one can come.
+    /// patterns match, by name. A pattern may match nothing yet, and there may be no port at all,
+    /// as long as one can come.
     ///
     /// # Errors
-    /// A name in `ports` is no interface, there is no port and none can come, or there are too many.
+    /// A name in `ports` is no interface, there is no port and none can come, or there are too
+    /// many.
     pub fn resolve_ports(&self, interfaces: &[String]) -> Result<Vec<PortSettings>, Refusal> {
         let mut resolved = Vec::new();
         for (place, port) in self.port.iter().enumerate() {

@@ -88,8 +88,9 @@ fn an_interface_comes_and_goes() {
     assert_eq!(forgotten.count(), 3, "{told:?}");
 }
 
-/// SW-1, MG-5: a switch whose patterns match nothing at the start waits for its first port, and says
-/// that it has none. Ports that come are forwarded between; when all have gone it has none again.
+/// SW-1, MG-5: a switch whose patterns match nothing at the start waits for its first port, and
+/// says that it has none. It forwards between ports that come; when all have gone it has none
+/// again.
 #[test]
 fn a_switch_waits_for_its_first_port() {
     if !privileged() {

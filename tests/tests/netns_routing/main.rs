@@ -280,8 +280,8 @@ fn a_pulled_link_is_left_without_the_routing_daemons() {
 const STILL: Duration = Duration::from_secs(2);
 
 /// A switch stands still (SIGSTOP) and goes on: the kernel takes over once the heartbeat is old.
-/// What came before waits in the rings and leaves late; there the test has to know of it, so that
-/// answers are awaited for longer than the switch stands.
+/// What came before waits in the rings and leaves late; a probe awaits answers for longer than the
+/// switch stands still.
 fn freeze(rig: &Rig, name: &'static str) {
     let forwarded = |rig: &Rig| -> u64 {
         let ports = rows(rig.switchctl(name, &["ports"]));
@@ -311,10 +311,10 @@ fn freeze(rig: &Rig, name: &'static str) {
     assert!(again > meanwhile + all / 4, "{name}: {again}, {meanwhile}");
 }
 
-/// MG-5: BGP and BFD don't notice that switchd is killed, stopped, started or stands still: they run
-/// in the kernel of the box, and so does the traffic meanwhile. A stop loses nothing, a start what
-/// lies in a ring, a death what comes until the kernel has noticed it. A switch that stands still
-/// loses no more than a start.
+/// MG-5: BGP and BFD don't notice that switchd is killed, stopped, started or stands still: they
+/// run in the kernel of the box, and so does the traffic meanwhile. A stop loses nothing, a start
+/// what lies in a ring, a death what comes until the kernel has noticed it. A switch that stands
+/// still loses no more than a start.
 #[test]
 fn sessions_outlive_the_switch() {
     if !privileged() {

@@ -25,8 +25,8 @@ fn ports_come_from_lists_and_patterns() {
     );
 }
 
-/// MG-1: a pattern may match nothing yet; a switch without any port is refused only if none can come,
-/// and so is a name that no interface has.
+/// MG-1: a pattern may match nothing yet; a switch without any port is refused only if none can
+/// come, and so is a name that no interface has.
 #[test]
 fn patterns_may_match_later_and_names_may_not() {
     let names = ["lo", "eth0"].map(str::to_owned);

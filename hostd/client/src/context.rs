@@ -154,6 +154,11 @@ impl Context {
         Region::allocate(&self.inner, len, access)
     }
 
+    /// Whether `region` was allocated in this session.
+    pub fn owns(&self, region: &Region) -> bool {
+        region.object().is_of(&self.inner)
+    }
+
     /// Makes a memory window of type 2 (`ibv_alloc_mw`). It counts as a region.
     ///
     /// # Errors

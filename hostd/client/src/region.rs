@@ -1,12 +1,12 @@
 //! Registered memory.
 
+use crate::Error;
 use crate::abi::answer::Reply;
 use crate::abi::descriptor::Sge;
 use crate::abi::message::Request;
 use crate::abi::types::Access;
 use crate::session::{Object, Reserved, Session, unexpected};
 use crate::shm::{self, Mapping};
-use crate::{Context, Error};
 use nix::errno::Errno;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -203,11 +203,6 @@ impl Region {
             }
         }
         Ok(())
-    }
-
-    /// Whether it is a region of this session.
-    pub fn is_of(&self, context: &Context) -> bool {
-        self.object.is_of(&context.inner)
     }
 
     /// What keeps the region registered.

@@ -132,8 +132,8 @@ impl Mpi {
 }
 
 /// HT-50: a C program gets the same of Open MPI with hostd and without: reductions of several
-/// types, operations and lengths, in place, to roots, on parts of the ranks, messages of differing types;
-/// what hostd does not know is MPI's, and its messages go on meanwhile.
+/// types, operations and lengths, in place, to roots, on parts of the ranks, messages of differing
+/// types; what hostd does not know is MPI's, and its messages go on meanwhile.
 #[test]
 fn c_program_with_open_mpi() {
     if privileged() {

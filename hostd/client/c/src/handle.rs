@@ -157,7 +157,7 @@ pub(crate) fn region_at(
         let offset = address.checked_sub(region.as_ptr().addr());
         let inside = offset.filter(|offset| region.slice(*offset, len).is_ok());
         if let Some(offset) = inside
-            && region.is_of(context)
+            && context.owns(&region)
         {
             return Ok(Some((region.clone(), offset)));
         }

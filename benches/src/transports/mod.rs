@@ -9,6 +9,7 @@
 
 mod bare;
 mod bounce;
+mod connections;
 mod handed;
 mod paths;
 mod rig;
@@ -17,6 +18,7 @@ mod stream;
 use crate::measure::{Better, Figure, Group, Subject};
 use bare::Bare;
 use bounce::{LEN, Sent, Written};
+use connections::Connections;
 use handed::Handed;
 use paths::Paths;
 use rig::{End, Hosts};
@@ -28,6 +30,8 @@ const ROUND_TRIP: usize = 0;
 const MESSAGES: usize = 1;
 const RATE: usize = 2;
 const COST: usize = 3;
+const CONNECTIONS: usize = 4;
+const CONNECTION: usize = 5;
 
 /// Messages of a stream to an acknowledgement, as with `transport.ack_packets` of hostd.
 const ACK_PACKETS: u64 = 8;
@@ -44,6 +48,7 @@ struct Transports {
     sent: [Sent; 2],
     messages: [End; 2],
     streams: [End; 2],
+    connections: Connections,
     /// Last numbers of messages that went to and fro.
     numbers: [u64; 6],
     hosts: Hosts,
@@ -63,7 +68,11 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
     let mut messages = hosts.ends(7003)?;
     stream::get_ready(&mut messages[1])?;
     Ok(Box::new(Transports {
-        groups: groups().into_iter().chain(paths::groups()).collect(),
+        groups: groups()
+            .into_iter()
+            .chain(connections::groups())
+            .chain(paths::groups())
+            .collect(),
         bare: Bare::pair(&hosts.namespaces, "x0")?,
         handed: handed(&hosts, "x1", 0)?,
         acknowledged: handed(&hosts, "x2", 1)?,
@@ -73,6 +82,7 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
         sent: [Sent::new(near, LEN)?, Sent::new(far, LEN)?],
         messages,
         streams: hosts.ends(7004)?,
+        connections: Connections::new(&hosts)?,
         numbers: [0; 6],
         hosts,
         paths: Paths::new()?,
@@ -137,8 +147,14 @@ impl Subject for Transports {
     }
 
     fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
-        if let Some(group) = group.checked_sub(COST + 1) {
+        if let Some(group) = group.checked_sub(CONNECTION + 1) {
             return self.paths.turn(group, contender);
+        }
+        match (group, contender) {
+            (CONNECTIONS, 0) => return connections::kernel(&self.hosts),
+            (CONNECTIONS, _) => return self.connections.rate(),
+            (CONNECTION, _) => return self.connections.cost(self.hosts.daemons()),
+            _ => {}
         }
         let number = &mut self.numbers[contender];
         match (group, contender) {

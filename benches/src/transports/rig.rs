@@ -7,7 +7,7 @@ use hostd_client::{
 };
 use lab::settings::binary;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Nothing that is set up takes longer.
@@ -64,6 +64,8 @@ pub(super) struct Hosts {
     daemons: [Process; 2],
     /// The near and the far one; `x0` to `x3` of each are those of bare AF_XDP.
     pub(super) namespaces: [Namespace; 2],
+    /// Where the daemons have their sockets.
+    folder: PathBuf,
 }
 
 impl Hosts {
@@ -93,6 +95,7 @@ impl Hosts {
             contexts,
             daemons,
             namespaces,
+            folder: folder.to_owned(),
         })
     }
 
@@ -104,8 +107,15 @@ impl Hosts {
     /// Two queue pairs that are connected through `port`.
     pub(super) fn ends(&self, port: u16) -> Result<[End; 2], String> {
         let [near, far] = &self.contexts;
-        let address: IpAddr = HOSTD[1].parse().expect("an address");
-        connected(near, far, SocketAddr::new(address, port)).map_err(|error| error.to_string())
+        connected(near, far, reach(port)).map_err(|error| error.to_string())
+    }
+
+    /// A session more with each of the daemons.
+    pub(super) fn sessions(&self) -> Result<[Context; 2], String> {
+        Ok([
+            connect(&self.folder, "near")?,
+            connect(&self.folder, "far")?,
+        ])
     }
 
     /// Two UDP sockets that are connected to each other over the kernel's link.
@@ -128,15 +138,31 @@ impl Hosts {
         Ok(sockets)
     }
 
+    /// A listener of TCP at the far one, and a port that the kernel chooses.
+    pub(super) fn listener(&self) -> Result<(TcpListener, SocketAddr), String> {
+        let bind = || {
+            let listener = TcpListener::bind((KERNEL[1], 0))?;
+            let to = listener.local_addr()?;
+            Ok((listener, to))
+        };
+        let fail = |error: std::io::Error| error.to_string();
+        self.namespaces[1].inside(|| bind().map_err(fail))
+    }
+
     /// The two ends of a TCP connection over the kernel's link.
     pub(super) fn stream(&self) -> Result<[TcpStream; 2], String> {
-        let [near, far] = &self.namespaces;
-        let address = (KERNEL[1], 9);
-        let listener = far.inside(|| TcpListener::bind(address).map_err(|e| e.to_string()))?;
+        let near = &self.namespaces[0];
+        let (listener, address) = self.listener()?;
         let active = near.inside(|| TcpStream::connect(address).map_err(|e| e.to_string()))?;
         let (passive, _) = listener.accept().map_err(|error| error.to_string())?;
         Ok([active, passive])
     }
+}
+
+/// Where a listener of the far one at `port` is reached.
+pub(super) fn reach(port: u16) -> SocketAddr {
+    let address: IpAddr = HOSTD[1].parse().expect("an address");
+    SocketAddr::new(address, port)
 }
 
 /// A queue pair of `near` and one of `far`, connected to each other through the far one's address.

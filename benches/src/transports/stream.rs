@@ -172,7 +172,7 @@ fn pour(end: &mut End, taken: &AtomicU64, began: Instant) -> Result<u64, String>
 }
 
 /// Processor time of daemons.
-fn spent_by(daemons: &[u32]) -> Result<f64, String> {
+pub(super) fn spent_by(daemons: &[u32]) -> Result<f64, String> {
     daemons.iter().map(|daemon| thread_seconds(*daemon)).sum()
 }
 

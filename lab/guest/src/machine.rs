@@ -32,10 +32,10 @@ const BOOT_TIME: Duration = Duration::from_secs(180);
 /// How often the output of a script is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Parameters of the kernel. Watchdogs, and its check that the timer ticks, are off because emulated
-/// processors may stand still for seconds: it would panic as if the machine had no timer. The time
-/// stamp counter follows the clock of the host, and is the one clock that takes no exit to the
-/// emulator.
+/// Parameters of the kernel. Watchdogs, and its check that the timer ticks, are off because
+/// emulated processors may stand still for seconds: it would panic as if the machine had no timer.
+/// The time stamp counter follows the clock of the host, and is the one clock that takes no exit to
+/// the emulator.
 const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr nowatchdog \
     no_timer_check tsc=reliable clocksource=tsc random.trust_cpu=on \
     rcupdate.rcu_cpu_stall_suppress=1";

@@ -25,7 +25,7 @@ fn beside(address: IpAddr) -> IpAddr {
 }
 
 /// Gives h1 another address, or takes it away, and waits until hostd lists it or not.
-fn set(rig: &Rig, verb: &str, address: IpAddr) {
+pub(crate) fn set(rig: &Rig, verb: &str, address: IpAddr) {
     let (len, nodad) = match address {
         IpAddr::V4(_) => (24, ""),
         IpAddr::V6(_) => (64, " nodad"),

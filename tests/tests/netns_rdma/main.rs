@@ -14,6 +14,7 @@
 //!   first       a device that is up, connection set-up, the first message
 //!   addresses   further addresses of hostd's interface
 //!   classics    `ibv_rc_pingpong` and `rping` of the guest with those of hostd
+//!   links       links that lose packets, and one from the guest to hostd without switches
 //!   operations  every operation, also with losses;  large  a message of 1 GiB
 //!   events      solicited events;  several  queue pairs at once, and with a shared queue
 //!   windows     memory windows, and keys that are taken back
@@ -24,6 +25,7 @@ mod dissection;
 mod events;
 mod first;
 mod large;
+mod links;
 mod operations;
 mod peer;
 mod rig;

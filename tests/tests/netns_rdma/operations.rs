@@ -3,40 +3,10 @@
 use lab::capture::dissect;
 
 use crate::dissection::{assert_checksums, assert_well_formed};
+use crate::links::with_losses;
 use crate::peer::Meeting;
-use crate::rig::{self, Rig};
+use crate::rig;
 use crate::talk::Talk;
-
-/// Losses of one in a hundred UDP packets, in both directions of the guest's interface.
-const LOSSES: &str = "
-    ip link add ifb0 mtu 9000 type ifb
-    ip link set ifb0 up
-    tc qdisc add dev ifb0 root netem loss 1% limit 10000
-    tc qdisc add dev eth0 root handle 1: prio priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
-    tc qdisc add dev eth0 parent 1:3 netem loss 1% limit 10000
-    tc qdisc add dev eth0 handle ffff: ingress
-    number=1
-    for version in 'ip ip' 'ipv6 ip6'; do
-        set -- $version
-        udp=\"protocol $1 prio $number u32 match $2 protocol 17 0xff\"
-        tc filter add dev eth0 parent 1: $udp flowid 1:3
-        tc filter add dev eth0 parent ffff: $udp action mirred egress redirect dev ifb0
-        number=$((number + 1))
-    done";
-
-/// Ends them.
-const NO_LOSSES: &str = "
-    tc qdisc del dev eth0 root
-    tc qdisc del dev eth0 ingress
-    ip link del ifb0";
-
-/// Has `work` done while one packet in a hundred is lost either way.
-pub(crate) fn with_losses<T>(rig: &mut Rig, work: impl FnOnce(&mut Rig) -> T) -> T {
-    rig.inside(LOSSES);
-    let result = work(rig);
-    rig.inside(NO_LOSSES);
-    result
-}
 
 /// HT-1, HT-10, HT-43: SEND and RDMA WRITE, with immediate data and without, and RDMA READ, of 0
 /// bytes to 64 KiB, and atomic operations, in both directions between hostd and a verbs program

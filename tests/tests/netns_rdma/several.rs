@@ -11,7 +11,7 @@ use lab::capture::dissect;
 use lab::observe::{eventually, rows};
 use serde_json::Value;
 
-use crate::operations::with_losses;
+use crate::links::with_losses;
 use crate::peer::{Meeting, Peer, pattern};
 use crate::rig::{self, LIMIT, Rig};
 use crate::talk::{Talk, memory};

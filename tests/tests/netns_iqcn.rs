@@ -72,7 +72,7 @@ impl Drop for Receiver {
 
 fn receiver(lab: &Lab) -> Receiver {
     let from = lab.host("h1").address(false).to_string();
-    let words = ["python3", ENDS, "receive", &from, "0.05"];
+    let words = ["/usr/bin/python3", ENDS, "receive", &from, "0.05"];
     let mut child = lab.host("h2").spawn(words).unwrap();
     let said = child.stdout.take().expect("a pipe");
     let receiver = Receiver(child);
@@ -85,7 +85,7 @@ fn receiver(lab: &Lab) -> Receiver {
 fn send(lab: &Lab, rate: &str, seconds: &str, psn: u32) -> Sent {
     let to = lab.host("h2").address(false).to_string();
     let words = [
-        "python3",
+        "/usr/bin/python3",
         ENDS,
         "send",
         &to,

@@ -10,7 +10,7 @@ use twin::scenario::{Scenario, Source};
 use twin::simulation::run;
 use twin::workload::Pattern;
 
-const SEEDS: [u64; 3] = [1, 2, 3];
+const SEEDS: [u64; 2] = [1, 2];
 
 /// Short: the lowest point of the distribution that the paper draws.
 const SHORT: u64 = 10_000;
@@ -42,7 +42,7 @@ fn worst_short(algorithm: Congestion, thousandths: u32) -> f64 {
         }));
     }
     slow.sort_by(f64::total_cmp);
-    assert!(slow.len() > 300, "{} short flows", slow.len());
+    assert!(slow.len() > 200, "{} short flows", slow.len());
     slow[slow.len() * 99 / 100]
 }
 

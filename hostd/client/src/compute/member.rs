@@ -2,14 +2,14 @@
 
 use super::posts::Posts;
 use super::{Element, Membership, Operation};
+#[cfg(doc)]
+use crate::ErrorCode;
 use crate::abi::collective::{Buffer, Collective, CollectiveWork, FailureReason};
 use crate::abi::completion::CompletionStatus;
 use crate::channel::deadline;
 use crate::{Completion, CompletionQueue, Context, Error, Slice};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
-#[cfg(doc)]
-use crate::ErrorCode;
 
 /// Collectives that may be under way at a time.
 const ENTRIES: u32 = 64;

@@ -48,11 +48,7 @@ impl Group {
         let mut moved = false;
         while let Some((transfer, true)) = flow.progress.next_receive(peer)
             && let Some(at) = link.head(flow.sequence)
-            && flow.expects(
-                peer,
-                &transfer,
-                (link.inbox[at].header, link.inbox[at].len),
-            )
+            && flow.expects(peer, &transfer, (link.inbox[at].header, link.inbox[at].len))
         {
             self.take(flow, &transfer, at, link)?;
             flow.progress.received(peer);
@@ -145,9 +141,8 @@ impl Group {
         for (rank, theirs, len) in heads {
             let peer = peers.clone().find(|peer| flow.progress.rank(*peer) == rank);
             let next = peer.and_then(|peer| Some((peer, flow.progress.next_receive(peer)?.0)));
-            let expected = next.is_some_and(|(peer, transfer)| {
-                flow.expects(peer, &transfer, (theirs, len))
-            });
+            let expected =
+                next.is_some_and(|(peer, transfer)| flow.expects(peer, &transfer, (theirs, len)));
             if expected {
                 continue;
             }

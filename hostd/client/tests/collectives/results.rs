@@ -17,7 +17,13 @@ fn bytes(rank: usize, len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Floats as whole numbers that no order of a sum rounds; other types as they are.
-pub(crate) fn vector(element: Element, operation: Operation, rank: usize, len: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn vector(
+    element: Element,
+    operation: Operation,
+    rank: usize,
+    len: usize,
+    seed: u64,
+) -> Vec<u8> {
     let raw = bytes(rank, len, seed);
     if !operation.is_ordered(element) {
         return raw;

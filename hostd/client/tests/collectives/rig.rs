@@ -196,7 +196,10 @@ impl Rig {
         let leaf = self.leaf.as_ref().expect("there is one");
         let socket = leaf.folder.path().join("switchd.sock");
         let mut command = Command::new(program("switchctl"));
-        command.arg("--socket").arg(socket).args(["--json", "inc", "jobs"]);
+        command
+            .arg("--socket")
+            .arg(socket)
+            .args(["--json", "inc", "jobs"]);
         let output = command.output().expect("it starts");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }

@@ -10,8 +10,8 @@ use crate::limits;
 use crate::memory::RegionMemory;
 use crate::stats::MemberStatistics;
 use crate::verbs::{
-    CollectiveRequest, DropReason, EndReason, EngineError, Event, MemberId, MemberRequest, PortId, PortSet,
-    Route,
+    CollectiveRequest, DropReason, EndReason, EngineError, Event, MemberId, MemberRequest, PortId,
+    PortSet, Route,
 };
 use common::time::{Span, Time};
 use common::wire::compute::{PAYLOAD_MAX, Packet, RANKS};

@@ -71,10 +71,12 @@ fn who_has_left_is_named_if_nobody_else_has_it() {
 #[test]
 fn roots_are_special() {
     let of = |collective, done: [u64; 3]| {
-        let position = |done| at(3, done).map(|it| Position {
-            call: call(collective, 64),
-            ..it
-        });
+        let position = |done| {
+            at(3, done).map(|it| Position {
+                call: call(collective, 64),
+                ..it
+            })
+        };
         agree(&done.map(position)).expect("a way")
     };
     let broadcast = of(Collective::Broadcast { root: 1 }, [24, 0, 40]);
@@ -164,7 +166,13 @@ impl World {
             element: Element::U64,
             root,
         };
-        let kinds = [SUM, SUM, reduce, Collective::Broadcast { root }, Collective::Barrier];
+        let kinds = [
+            SUM,
+            SUM,
+            reduce,
+            Collective::Broadcast { root },
+            Collective::Barrier,
+        ];
         let mut one = || {
             let collective = kinds[random.below(kinds.len())];
             let chunks = if collective == Collective::Barrier {
@@ -340,14 +348,19 @@ impl World {
             };
             for place in (0..chunks).filter(|_| gets) {
                 let found = self.members[rank].vector[place];
-                assert_eq!(found, self.result(sequence, place), "rank {rank} at {place}");
+                assert_eq!(
+                    found,
+                    self.result(sequence, place),
+                    "rank {rank} at {place}"
+                );
             }
         }
     }
 }
 
-/// HT-50: whatever the moment at which the switch is gone, all members end with the exact result, and
-/// nothing is reduced twice. Those that have left are blamed only if what others lack went with them.
+/// HT-50: whatever the moment at which the switch is gone, all members end with the exact result,
+/// and nothing is reduced twice. Those that have left are blamed only if what others lack went with
+/// them.
 #[test]
 fn results_are_exact_whenever_the_switch_is_gone() {
     let (mut mended, mut resumed, mut left) = (0, 0, 0);

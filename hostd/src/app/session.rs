@@ -21,6 +21,7 @@ use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_ENTRIES_MIN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::options::ConnectionOptions;
+use hostd_client::abi::port::PortRequest;
 use hostd_client::abi::ring::{RingMemory, memory_len, ring_entries};
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{
@@ -181,7 +182,6 @@ impl Session {
                 self.limit_shared_queue(queue, limit).await
             }
             Request::JoinJob(join) => self.join_job(join, &descriptors[0]).await,
-            Request::QueryLeaf => self.leaf().await,
             Request::CreateWindow => self.create_window().await,
             Request::Listen {
                 address,
@@ -220,11 +220,16 @@ impl Session {
             Request::QueryQueuePair { qp } => self.query(qp).await,
             Request::Bind { qp, address } => self.bind(qp, address).await,
             Request::ChoosePartition { qp, index } => self.choose_partition(qp, index).await,
-            Request::Port(request) => port::answer(self.routes.port(), request, &self.watches)
-                .map(|reply| (reply, Vec::new())),
+            Request::Port(request) => self.port(request),
+            Request::QueryLeaf => self.leaf().await,
             Request::Paths { qp, request } => self.paths(qp, request).await,
             Request::Destroy { kind, handle } => self.destroy(kind, handle).await,
         }
+    }
+
+    fn port(&self, request: PortRequest) -> Outcome {
+        let reply = port::answer(self.routes.port(), request, &self.watches)?;
+        Ok((reply, Vec::new()))
     }
 
     pub(super) async fn ask<T>(

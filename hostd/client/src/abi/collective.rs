@@ -18,9 +18,9 @@
 //!  40  reserved     24 bytes
 //! ```
 //!
-//! A member that withdraws has its membership ended, if it has not: what was posted before fails, and
-//! its completions say how much of it is in place. The withdrawal itself has no completion. Its reason
-//! is why the application does without the switch from then on; the daemon counts it.
+//! A member that withdraws has its membership ended, if it has not: what was posted before fails,
+//! and its completions say how much of it is in place. The withdrawal itself has no completion. Its
+//! reason is why the application does without the switch from then on; the daemon counts it.
 //!
 //! Numbers are those of the protocol between members and switches. Its completion says how many
 //! bytes of the output are in place; of one that failed, the immediate data says why, in the upper

@@ -63,8 +63,8 @@ impl Algorithm {
         Self::Inc,
     ];
 
-    /// What is meant between hosts for a vector of `len` bytes; `None` if the collective is not done
-    /// so.
+    /// What is meant between hosts for a vector of `len` bytes; `None` if the collective is not
+    /// done so.
     pub(crate) fn choose(
         self,
         collective: Collective,
@@ -195,6 +195,12 @@ impl Call {
     pub(crate) fn mends(&self) -> bool {
         matches!(self.collective, Collective::Broadcast { .. })
             && self.algorithm == Algorithm::Chain
+    }
+
+    /// Whether the first `len` bytes of the vector are whole elements.
+    pub(crate) fn takes(&self, len: u64) -> bool {
+        let whole = |width: usize| len == self.len || len.is_multiple_of(width as u64);
+        self.work().is_none_or(|(_, element)| whole(element.len()))
     }
 
     /// Whether the bits of the result depend on the order in which the vectors are reduced.

@@ -14,10 +14,12 @@
 //!   turn      one round of work                     request   a collective under way
 //!   rendezvous   how a group forms                  collectives   the calls
 //!   offload   through the switches, and back        agree     where their part ends
+//!   seat   places in the tree of switches
 //! ```
 //!
-//! `schedule`, `progress`, `agree` and `judge` do no I/O. The calling thread does all the work, in the call
-//! or in the polls of the request: no thread is the group's, and nothing moves between calls.
+//! `schedule`, `progress`, `agree` and `judge` do no I/O. The calling thread does all the work, in
+//! the call or in the polls of the request: no thread is the group's, and nothing moves between
+//! calls.
 //!
 //! Every collective ends at every member with the exact result, or with an error that names the
 //! rank whose doing it is. Then the group has failed, and says the same to each later call.
@@ -37,6 +39,7 @@ mod progress;
 mod rendezvous;
 mod request;
 mod schedule;
+mod seat;
 mod turn;
 
 pub use crate::abi::collective::FailureReason;
@@ -44,6 +47,6 @@ pub use call::{Algorithm, Call, Collective};
 pub use failure::{Cause, Failure, GroupError, Refusal};
 pub use member::{Group, GroupOptions, Vector};
 pub use message::SIZE_MAX;
-pub use offload::Fallback;
 pub use reduce::{Element, Operation};
 pub use request::Request;
+pub use seat::Fallback;

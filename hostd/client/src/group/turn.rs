@@ -9,10 +9,10 @@ use super::member::{Group, Vector};
 use super::message::{Header, Message};
 use super::offload::Offload;
 use super::progress::{Progress, Transfer};
-use crate::Completion;
 use crate::abi::completion::CompletionStatus;
 use crate::abi::descriptor::CompletionOpcode;
 use crate::channel::wait_ready;
+use crate::{Completion, Region};
 use nix::poll::{PollFd, PollFlags};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -114,6 +114,12 @@ impl Flow<'_> {
             done: self.done,
             complete: self.complete,
         }
+    }
+
+    /// Where the vector is.
+    pub(super) fn bytes(&self) -> Option<(&Region, usize, usize)> {
+        let vector = self.vector.as_ref()?;
+        Some((vector.region, vector.offset, vector.len))
     }
 
     fn is_over(&self) -> bool {

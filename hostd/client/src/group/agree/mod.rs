@@ -13,11 +13,12 @@
 //!                      rank 0 gives it to those that lack it
 //! ```
 //!
-//! Results are put in place in the order of their bytes, and each member has the same bits: those of
-//! the one result that the switch sent. So none that is in place is reduced again.
+//! Results are put in place in the order of their bytes, and each member has the same bits: those
+//! of the one result that the switch sent. So none that is in place is reduced again.
 //!
-//! One that is in a later collective has all of `s`: its first chunk went out when the last result of
-//! `s` had come. Then the result is there, and whoever lacks some of it gets it from one that has it.
+//! One that is in a later collective has all of `s`: its first chunk went out when the last result
+//! of `s` had come. Then the result is there, and whoever lacks some of it gets it from one that
+//! has it.
 
 use super::call::{Call, Collective};
 use super::failure::{Cause, Failure};
@@ -82,15 +83,7 @@ pub(crate) fn agree(positions: &[Option<Position>]) -> Result<Agreement, Failure
     let Some(first) = known().map(|(_, it)| it.sequence).min() else {
         return Err(protocol(0));
     };
-    // Nobody is further by results than one that has not contributed.
-    let impossible = |(_, it): &(usize, Position)| {
-        let later = it.sequence > first && (it.done > 0 || it.complete);
-        let between = !it.switched && (it.done > 0 || it.complete);
-        later || between || it.done > it.call.len
-    };
-    if let Some((rank, _)) = known().find(impossible) {
-        return Err(protocol(rank));
-    }
+    possible(positions, first)?;
     let here: Vec<_> = known().filter(|(_, it)| it.sequence == first).collect();
     let (_, one) = here[0];
     let unlike = here.iter().find(|(_, it)| it.switched != one.switched);
@@ -128,10 +121,7 @@ pub(crate) fn agree(positions: &[Option<Position>]) -> Result<Agreement, Failure
     } else {
         here.iter().map(|(_, it)| has(it)).max().unwrap_or(0)
     };
-    let whole = one.call.work().is_none_or(|(_, element)| {
-        agreed == one.call.len || agreed.is_multiple_of(element.len() as u64)
-    });
-    if !whole {
+    if !one.call.takes(agreed) {
         return Err(protocol(one_with(&here, agreed)));
     }
     let mut done = vec![agreed; size];
@@ -156,6 +146,21 @@ pub(crate) fn agree(positions: &[Option<Position>]) -> Result<Agreement, Failure
         done,
         ..nothing
     })
+}
+
+/// Nobody says what cannot be.
+fn possible(positions: &[Option<Position>], first: u32) -> Result<(), Failure> {
+    // Nobody is further by results than one that has not contributed.
+    let impossible = |it: &Position| {
+        let later = it.sequence > first && (it.done > 0 || it.complete);
+        let between = !it.switched && (it.done > 0 || it.complete);
+        later || between || it.done > it.call.len
+    };
+    let liar = positions
+        .iter()
+        .position(|it| it.as_ref().is_some_and(impossible));
+    let cause = Cause::Protocol;
+    liar.map_or(Ok(()), |rank| Err(Failure { rank, cause }))
 }
 
 fn one_with(here: &[(usize, Position)], done: u64) -> usize {

@@ -358,8 +358,9 @@ impl World {
     }
 }
 
-/// HT-50: whatever the moment at which the switch is gone, all members end with the exact result, and
-/// nothing is reduced twice. Those that have left are blamed only if what others lack went with them.
+/// HT-50: whatever the moment at which the switch is gone, all members end with the exact result,
+/// and nothing is reduced twice. Those that have left are blamed only if what others lack went with
+/// them.
 #[test]
 fn results_are_exact_whenever_the_switch_is_gone() {
     let (mut mended, mut resumed, mut left) = (0, 0, 0);

@@ -14,8 +14,9 @@ use super::super::call::Collective;
 use super::super::failure::{Cause, Failure, GroupError};
 use super::super::member::Group;
 use super::super::message::Message;
+use super::super::seat::{ENTRIES, Why};
 use super::super::turn::{Flow, Stage};
-use super::{ENTRIES, NAME, Offload, State, Why};
+use super::state::{NAME, Offload, State};
 use crate::abi::collective::{self, Buffer, CollectiveWork, FailureReason};
 use crate::compute::Posts;
 use crate::{Error, ErrorCode, Slice};
@@ -217,7 +218,7 @@ impl Group {
                 flow.done = flow.meant.len;
                 flow.complete = true;
                 flow.stage = Stage::Done;
-                let kept = offload.tail.keep(flow.sequence, flow.vector.as_ref());
+                let kept = offload.tail.keep(flow.sequence, flow.bytes());
                 kept.map_err(|error| self.broken(error))?;
             }
         }

@@ -1,15 +1,16 @@
 //! The way back to the hosts: rank 0 asks all how far they are, and says what comes next.
 
 use super::super::agree::{Agreement, agree};
+use super::super::call::Call;
 use super::super::failure::{Cause, Failure, GroupError};
 use super::super::member::Group;
 use super::super::message::Message;
 use super::super::progress::Progress;
 use super::super::schedule::{Action, Part, Step, schedule};
+use super::super::seat::{Fallback, Why};
 use super::super::turn::{Flow, Stage};
-use super::tail::Wanting;
-use super::{Fallback, Offload, Service, State, Why};
-use crate::group::call::Call;
+use super::state::{Offload, State};
+use super::tail::{Service, Wanting};
 
 impl Group {
     /// Says something to a member that this one has a connection for control with. False if there
@@ -83,7 +84,7 @@ impl Group {
             done: agreement.agreed,
         });
         let same = flow.sequence == agreement.sequence;
-        let vector = flow.vector.as_ref().filter(|_| same);
+        let vector = flow.bytes().filter(|_| same);
         let segment = self.options.segment;
         let service = Service::new(agreement, self.rank, segment, (&offload.tail, vector));
         offload.service = match service {

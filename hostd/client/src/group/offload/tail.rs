@@ -3,12 +3,14 @@
 use super::super::agree::Agreement;
 use super::super::call::Call;
 use super::super::link::Link;
-use super::super::member::Vector;
 use super::super::message::Header;
 use super::super::progress::Progress;
 use super::super::schedule::{Part, Step};
-use super::TAIL;
-use crate::{Error, Slice};
+use super::super::seat::TAIL;
+use crate::{Error, Region, Slice};
+
+/// Where a vector is: its region, the first byte there, and how many there are.
+pub(in super::super) type Bytes<'a> = (&'a Region, usize, usize);
 
 /// The last bytes of the result of the last collective that this member completed through the
 /// switch. Its vector is the caller's again by then, and others may still lack so many.
@@ -22,15 +24,14 @@ pub(in super::super) struct Tail {
 
 impl Tail {
     /// Keeps those of a result.
-    pub(super) fn keep(&mut self, sequence: u32, vector: Option<&Vector<'_>>) -> Result<(), Error> {
+    pub(super) fn keep(&mut self, sequence: u32, vector: Option<Bytes<'_>>) -> Result<(), Error> {
         self.sequence = sequence;
         self.bytes.clear();
         self.from = 0;
-        if let Some(vector) = vector {
-            self.from = vector.len.saturating_sub(TAIL);
-            self.bytes.resize(vector.len - self.from, 0);
-            let start = vector.offset + self.from;
-            vector.region.read(start, &mut self.bytes)?;
+        if let Some((region, offset, len)) = vector {
+            self.from = len.saturating_sub(TAIL);
+            self.bytes.resize(len - self.from, 0);
+            region.read(offset + self.from, &mut self.bytes)?;
         }
         Ok(())
     }
@@ -62,7 +63,7 @@ impl Service {
         agreement: &Agreement,
         own: usize,
         segment: usize,
-        (tail, vector): (&Tail, Option<&Vector<'_>>),
+        (tail, vector): (&Tail, Option<Bytes<'_>>),
     ) -> Result<Option<Self>, Wanting> {
         if agreement.holder != Some(own) {
             return Ok(None);
@@ -73,9 +74,9 @@ impl Service {
             return Ok(None);
         };
         let from = place(least);
-        let bytes = if let Some(vector) = vector {
+        let bytes = if let Some((region, offset, _)) = vector {
             let mut bytes = vec![0; to.saturating_sub(from)];
-            let read = vector.region.read(vector.offset + from, &mut bytes);
+            let read = region.read(offset + from, &mut bytes);
             read.map_err(Wanting::Own)?;
             bytes
         } else {

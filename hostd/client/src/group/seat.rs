@@ -1,0 +1,136 @@
+//! Places in the tree of switches, and why members leave it.
+
+use crate::abi::collective::FailureReason;
+use crate::compute::{Level, Membership};
+use std::fmt;
+use std::net::IpAddr;
+
+/// Collectives that are posted at a time: one, and what ends it.
+pub(super) const ENTRIES: u32 = 4;
+
+/// Slots that are asked for: chunks under way, and results that others may lack at the end.
+const SLOTS: u16 = 256;
+
+/// Bytes of a chunk.
+const PAYLOAD: u16 = 1400;
+
+/// Results that one member may lack when another one has all: rule 4 of the protocol.
+pub(super) const TAIL: usize = SLOTS as usize * PAYLOAD as usize;
+
+/// A member's place in the tree of switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seat {
+    /// The job.
+    pub(super) job: u32,
+    /// Its rank at its leaf, and how many members the leaf has.
+    pub(super) rank: u16,
+    pub(super) size: u16,
+    /// Which of the leaves that is, and how many there are.
+    pub(super) leaf: u16,
+    pub(super) leaves: u16,
+}
+
+/// Places for members at these leaves; none if one of them has no leaf, or is alone.
+pub(super) fn seats(job: u32, leaves: &[Option<IpAddr>]) -> Option<Vec<Seat>> {
+    let leaves: Vec<IpAddr> = leaves.iter().copied().collect::<Option<_>>()?;
+    if leaves.len() < 2 {
+        return None;
+    }
+    let number = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
+    let mut different: Vec<IpAddr> = Vec::new();
+    for leaf in &leaves {
+        if !different.contains(leaf) {
+            different.push(*leaf);
+        }
+    }
+    let count = |members: &[IpAddr], leaf| members.iter().filter(|it| **it == leaf).count();
+    let seat = |(member, leaf): (usize, &IpAddr)| Seat {
+        job,
+        rank: number(count(&leaves[..member], *leaf)),
+        size: number(count(&leaves, *leaf)),
+        leaf: number(different.iter().position(|it| it == leaf).unwrap_or(0)),
+        leaves: number(different.len()),
+    };
+    Some(leaves.iter().enumerate().map(seat).collect())
+}
+
+impl Seat {
+    /// What the switch is asked for.
+    pub(super) fn membership(&self, world: usize, deterministic: bool) -> Membership {
+        let membership = Membership {
+            world: u16::try_from(world).unwrap_or(u16::MAX),
+            slots: SLOTS,
+            payload: PAYLOAD,
+            deterministic,
+            ..Membership::new(self.job, 1, self.rank, self.size)
+        };
+        let above = Level {
+            rank: self.leaf,
+            size: self.leaves,
+            trees: 1,
+        };
+        let levels = if self.leaves > 1 { &[above][..] } else { &[] };
+        membership.with_levels(levels).unwrap_or(membership)
+    }
+}
+
+/// Why members stopped using switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Why {
+    pub(super) reason: FailureReason,
+    pub(super) rank: usize,
+}
+
+/// Why a group does without the switches, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// What happened. A reason that names no switch can also be that of one member's hostd, which
+    /// had no room for it ([`FailureReason::Full`]) or does not take part
+    /// ([`FailureReason::NotAllowed`]).
+    pub reason: FailureReason,
+    /// The rank whose doing it is, or to whom it happened first.
+    pub rank: usize,
+    /// The first collective of the group that was not done by switches alone.
+    pub sequence: u32,
+    /// Bytes of its result that they had computed.
+    pub done: u64,
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (reason, rank) = (self.reason.text(), self.rank);
+        write!(
+            f,
+            "without switches since collective {}, after {} bytes of it: {reason} (rank {rank})",
+            self.sequence, self.done
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// HT-50, SW-40: members have the ranks of their leaves, in the order of the group; with
+    /// several leaves there is a level above. Without a leaf of each there is no tree.
+    #[test]
+    fn places_follow_from_the_leaves() {
+        let leaf = |number: u8| Some(IpAddr::from([10, 0, number, 1]));
+        let places = seats(7, &[leaf(1), leaf(2), leaf(1), leaf(3), leaf(2)]).expect("a tree");
+        let numbers = |it: &Seat| (it.rank, it.size, it.leaf);
+        let numbers: Vec<_> = places.iter().map(numbers).collect();
+        let wanted = [(0, 2, 0), (0, 2, 1), (1, 2, 0), (0, 1, 2), (1, 2, 1)];
+        assert_eq!(numbers, wanted);
+        let membership = places[4].membership(4, false);
+        let (rank, size, trees) = (1, 3, 1);
+        assert_eq!(membership.levels(), [Level { rank, size, trees }]);
+        assert_eq!(
+            (membership.world, membership.rank, membership.size),
+            (4, 1, 2)
+        );
+        let one = seats(7, &[leaf(1), leaf(1)]).expect("a leaf");
+        assert!(one[1].membership(1, true).levels().is_empty());
+        assert_eq!(seats(7, &[leaf(1), None, leaf(1)]), None);
+        assert_eq!(seats(7, &[leaf(1)]), None);
+    }
+}

@@ -133,7 +133,9 @@ pub(crate) fn agree(positions: &[Option<Position>]) -> Result<Agreement, Failure
         .iter()
         .find(|(rank, it)| has(it) >= agreed || (broadcast && Some(*rank) == root));
     let later = known().find(|(_, it)| it.sequence > first);
-    let holder = holder.map(|(rank, _)| *rank).or(later.map(|it| it.0));
+    let holder = holder
+        .map(|(rank, _)| *rank)
+        .or_else(|| later.map(|it| it.0));
     if lacking && holder.is_none() {
         let rank = positions.iter().position(Option::is_none).unwrap_or(0);
         let cause = Cause::Left;

@@ -322,7 +322,7 @@ impl Hello {
                 leaf,
             } => {
                 let writer = writer.u16(0).u16(rank).u16(size).u16(port).u32(segment);
-                writer.address(leaf.unwrap_or(Ipv6Addr::UNSPECIFIED.into()))
+                writer.address(leaf.unwrap_or_else(|| Ipv6Addr::UNSPECIFIED.into()))
             }
             Self::Member { rank, group } => writer.u16(1).u16(rank).u64(group),
         };

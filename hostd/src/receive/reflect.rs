@@ -84,8 +84,8 @@ impl Reflector {
     }
 }
 
-/// Whether a tag tells of a worse link than another one of its signal did; of two forms, whose values
-/// cannot be compared, the newer one counts.
+/// Whether a tag tells of a worse link than another one of its signal did; of two forms, whose
+/// values cannot be compared, the newer one counts.
 fn is_worse(new: Option<(Form, Tag)>, old: Option<(Form, Tag)>) -> bool {
     let (Some((form, new)), Some((old_form, old))) = (new, old) else {
         return true;
@@ -143,8 +143,8 @@ mod tests {
         );
     }
 
-    /// CS-8: of what an acknowledgement covers of a path its worst is told, whenever that came; of the
-    /// next packets anew.
+    /// CS-8: of what an acknowledgement covers of a path its worst is told, whenever that came; of
+    /// the next packets anew.
     #[test]
     fn the_worst_of_a_path_is_told() {
         let mut reflector = Reflector::default();

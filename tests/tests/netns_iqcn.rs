@@ -107,8 +107,8 @@ fn counted(lab: &Lab) -> (u64, u64) {
 
 /// SW-25: a flow whose receiver notifies too seldom gets the missing CNPs while its queue is
 /// congested: from the receiver's address, to the sender's queue pair, with an ICRC that scapy
-/// finds right, and not more often than may be. Neither before nor after, when there is no queue, is any
-/// made. Those of the receiver all pass.
+/// finds right, and not more often than may be. Neither before nor after, when there is no queue,
+/// is any made. Those of the receiver all pass.
 #[test]
 fn missing_notifications_are_made_while_a_queue_is_congested() {
     if !privileged() {

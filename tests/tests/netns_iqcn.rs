@@ -17,7 +17,8 @@ const SPEED: u64 = 20_000_000;
 /// Milliseconds after which a CNP is missing; the receiver sends one ten times as seldom.
 const INTERVAL_MS: usize = 5;
 
-/// What the first switch on the way does. Its queue marks everything from 30 packets on.
+/// What the first switch on the way does. Its queue has room for 24 packets, and marks
+/// everything from 12 on.
 const SETTINGS: &str = r#"
 [flows]
 enabled = true
@@ -29,8 +30,8 @@ forget_milliseconds = 5000
 [[qos.queue]]
 queues = [0]
 [qos.queue.wred]
-min_bytes = 15000
-max_bytes = 30000
+min_bytes = 6000
+max_bytes = 12000
 "#;
 
 /// A CNP that came to the sender.
@@ -120,6 +121,9 @@ fn missing_notifications_are_made_while_a_queue_is_congested() {
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
     file.write_all(SETTINGS.as_bytes()).unwrap();
     lab.restart("leaf1").unwrap();
+    // The sender's kernel would hold its packets to the links' speed, and no queue of a switch fill.
+    let unshaped = ["tc", "qdisc", "del", "dev", "leaf1", "root"];
+    lab.host("h1").run(unshaped).unwrap().expect_ok();
     let [source, destination] = ["h2", "h1"].map(|host| lab.host(host).address(false).to_string());
     let ping = ["ping", "-c", "1", "-W", "1", &source];
     eventually("the way is there", Duration::from_secs(20), || {

@@ -146,8 +146,33 @@ fn collected(rig: &Rig, folder: &str) -> Vec<(u64, u64, String)> {
 /// Sums of what a collector has of one direction: records, packets, bytes.
 type Sums = (u64, u64, u64);
 
+/// A collector, which is ended when this goes.
+struct Collector(Child);
+
+impl Collector {
+    /// Asks it to write what it has and to end, and waits until it has: pmacct's takes SIGTERM for
+    /// nothing.
+    fn end(mut self) {
+        let id = i32::try_from(self.0.id()).expect("a process number");
+        let id = nix::unistd::Pid::from_raw(id);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).expect("it runs");
+        eventually("the collector's end", || {
+            self.0.try_wait().expect("our child").is_some()
+        });
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        // It may have ended, and then there is nothing to do.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Lets all flows pass a switch that tells the collector, and be over; then ends both.
-fn pass_all(rig: &mut Rig, mut collector: Child) {
+fn pass_all(rig: &mut Rig, collector: Child) {
+    let collector = Collector(collector);
     rig.settings(
         "[flows]\nenabled = true\ninactive_seconds = 3\ntemplate_seconds = 1\ncollector = \"10.1.0.2:4739\"\n",
     );
@@ -161,10 +186,7 @@ fn pass_all(rig: &mut Rig, mut collector: Child) {
     // Records leave at a pace, and the collector writes them at its own.
     std::thread::sleep(Duration::from_secs(3));
     rig.stop();
-    let id = i32::try_from(collector.id()).expect("a process number");
-    let id = nix::unistd::Pid::from_raw(id);
-    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
-    collector.wait().expect("our child");
+    collector.end();
 }
 
 /// There is a record of each direction of each flow, and all together have every packet and byte.

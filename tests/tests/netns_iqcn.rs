@@ -121,7 +121,8 @@ fn missing_notifications_are_made_while_a_queue_is_congested() {
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
     file.write_all(SETTINGS.as_bytes()).unwrap();
     lab.restart("leaf1").unwrap();
-    // The sender's kernel would hold its packets to the links' speed, and no queue of a switch fill.
+    // The sender's kernel would hold its packets to the links' speed: no queue of a switch would
+    // fill.
     let unshaped = ["tc", "qdisc", "del", "dev", "leaf1", "root"];
     lab.host("h1").run(unshaped).unwrap().expect_ok();
     let [source, destination] = ["h2", "h1"].map(|host| lab.host(host).address(false).to_string());

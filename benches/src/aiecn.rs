@@ -35,7 +35,7 @@ const CONTENDERS: [&str; 2] = ["scenarios that ship", "no scenario is known"];
 /// `[qos]` of switchd.
 const QOS: &str = r#"
 [buffer]
-size_bytes = 67108864
+size_bytes = 402653184
 [flow_control]
 mode = "pfc"
 [[group]]

@@ -7,7 +7,7 @@ end of a ``with``.
 """
 
 from ._completion import Completion, CompletionQueue, Opcode
-from ._context import Context, Gid, Limits, Listener, Request
+from ._context import Context, Gid, Limits
 from ._errors import (
     Busy,
     Cause,
@@ -27,6 +27,7 @@ from ._errors import (
 )
 from ._group import Group, Op, Type
 from ._library import VERSION
+from ._listener import Listener, Request
 from ._memory import Access, Piece, Region
 from ._queue_pair import Connected, QueuePair, Service
 

@@ -10,7 +10,7 @@ from ._library import ffi, lib
 from ._objects import Object, create
 
 if TYPE_CHECKING:
-    from ._context import Listener
+    from ._listener import Listener
 
 
 class Op(enum.IntEnum):

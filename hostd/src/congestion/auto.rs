@@ -105,6 +105,19 @@ mod tests {
         }
     }
 
+    /// What brought it in is a queue: its window does not open to one and a half products, but
+    /// grows as it does under way, whatever the first sign was.
+    #[test]
+    fn it_does_not_open() {
+        for first in [came(true), PacketFate::Trimmed] {
+            let mut auto = auto(Rate::from_gbps(100));
+            after(&mut auto, came(false), 10);
+            after(&mut auto, first, 1);
+            after(&mut auto, came(false), 30);
+            assert!((42..46).contains(&auto.window()), "{first:?} {auto:?}");
+        }
+    }
+
     /// Of the packets that left before, no further one narrows the window.
     #[test]
     fn what_left_before_counts_once() {

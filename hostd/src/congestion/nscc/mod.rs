@@ -302,8 +302,9 @@ impl Nscc {
     }
 
     /// It takes over from a window that nobody steered, of which `in_flight` packets are still on
-    /// their way.
+    /// their way. It does because a queue has built up, so its own window does not open.
     pub(super) fn take_over(&mut self, in_flight: u32) {
+        self.opening = false;
         self.ignored = f64::from(in_flight) * self.mtu;
     }
 

@@ -44,6 +44,15 @@ pub struct QueueState {
     alarms: (u64, u64),
 }
 
+/// What the queues of a class have in common in an interval: all ports have to be asked for it.
+#[derive(Clone, Copy, Debug)]
+struct Shared {
+    /// Pauses that were sent to peers which feed them.
+    pauses: u64,
+    /// What their Kmax stays under.
+    ceiling: u32,
+}
+
 /// The thresholds of all lossless queues of a switch.
 #[derive(Debug)]
 pub struct Controller {
@@ -88,6 +97,14 @@ impl View<'_> {
         pfc + ports.map(|port| port.link_pauses[1].get()).sum::<u64>()
     }
 
+    /// What the queues of a class have in common.
+    fn shared_by(&self, class: usize) -> Shared {
+        Shared {
+            pauses: self.pauses(class),
+            ceiling: Bounds::ceiling_of(self.configured, self.ledger, class),
+        }
+    }
+
     /// Packets of lossless groups that found no room.
     fn overflows(&self) -> u64 {
         let ports = self.workers.iter().flat_map(|worker| &worker.ports);
@@ -111,11 +128,12 @@ impl QueueState {
         &mut self,
         (port, class): (PortId, u8),
         view: &View<'_>,
-        (alarms, line): ((u64, u64), (Rate, u64)),
+        (shared, overflows): (Shared, u64),
+        line: (Rate, u64),
     ) -> Option<Interval> {
         let index = usize::from(class);
         let queue = &view.owned(port)?.queues[index % CLASSES];
-        let alarms = (alarms.0, alarms.1 + queue.dropped_packets.get());
+        let alarms = (shared.pauses, overflows + queue.dropped_packets.get());
         let sample = Sample {
             at: view.now,
             packets: queue.sent_packets.get(),
@@ -140,7 +158,7 @@ impl QueueState {
             features,
             paused: is_loaded && alarms.0 > last.0,
             lost: is_loaded && alarms.1 > last.1,
-            bounds: Bounds::of(view.configured, view.ledger, port.index(), index),
+            bounds: Bounds::below(shared.ceiling, view.configured, port.index(), index),
             unit: line.1,
         })
     }
@@ -196,17 +214,16 @@ impl Controller {
     /// Takes samples of all queues, once an interval. Returns the thresholds that change.
     pub fn tick(&mut self, view: &View<'_>) -> Vec<(PortId, u8, Change)> {
         self.follow_configuration(view);
-        let mut pauses = [None; CLASSES];
+        let mut of_classes = [None; CLASSES];
         let overflows = view.overflows();
         let mut changes = Vec::new();
         for ((port, class), queue) in &mut self.queues {
             let Some(line) = view.line(*port, &self.settings) else {
                 continue;
             };
-            let of_class = &mut pauses[usize::from(*class) % CLASSES];
-            let pauses = *of_class.get_or_insert_with(|| view.pauses(usize::from(*class)));
-            let alarms = (pauses, overflows);
-            let interval = queue.interval((*port, *class), view, (alarms, line));
+            let index = usize::from(*class);
+            let shared = *of_classes[index % CLASSES].get_or_insert_with(|| view.shared_by(index));
+            let interval = queue.interval((*port, *class), view, (shared, overflows), line);
             let change = interval
                 .and_then(|interval| queue.tuner.take(&interval, &self.settings, &self.model));
             changes.extend(change.map(|change| (*port, *class, change)));

@@ -96,6 +96,23 @@ pub struct Bounds {
 impl Bounds {
     /// Those of queue `class` of a port, as the buffer stands.
     pub fn of(policy: &Policy, ledger: &Ledger, port: usize, class: usize) -> Self {
+        let ceiling = Self::ceiling_of(policy, ledger, class);
+        Self::below(ceiling, policy, port, class)
+    }
+
+    /// Those of queue `class` of a port under a ceiling that is known: all ports have the same.
+    pub(super) fn below(ceiling: u32, policy: &Policy, port: usize, class: usize) -> Self {
+        let queue = policy.ports.get(port);
+        let guaranteed = queue.map_or(0, |it| it.queues[class % CLASSES].guaranteed);
+        Self {
+            floor: bytes(u64::from(guaranteed) * CELL as u64),
+            ceiling,
+        }
+    }
+
+    /// The ceiling of queues `class` of all ports, as the buffer stands. It asks the groups of
+    /// all ports.
+    pub(super) fn ceiling_of(policy: &Policy, ledger: &Ledger, class: usize) -> u32 {
         let count = policy.feeders(class).count() as u64;
         let service = u64::from(policy.regions.service);
         let cell = CELL as u64;
@@ -107,14 +124,7 @@ impl Bounds {
             .feeders(class)
             .map(|group| pauses_at(policy, ledger, group) * cell)
             .min();
-        let ceiling = first.unwrap_or(0).min(sum).saturating_sub(1);
-        let queue = policy.ports.get(port);
-        let guaranteed = queue.map_or(0, |it| it.queues[class % CLASSES].guaranteed);
-        let bytes = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        Self {
-            floor: bytes(u64::from(guaranteed) * cell),
-            ceiling: bytes(ceiling),
-        }
+        bytes(first.unwrap_or(0).min(sum).saturating_sub(1))
     }
 
     /// Whether thresholds keep to them.
@@ -136,6 +146,11 @@ impl Bounds {
             ..thresholds
         })
     }
+}
+
+/// As thresholds have them.
+fn bytes(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 /// Cells that a group may hold before marks are to come: its xoff if that is fixed, a part of it if

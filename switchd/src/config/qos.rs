@@ -273,6 +273,8 @@ pub struct WatchdogPriority {
 pub struct Trim {
     /// What is left of their frames.
     pub size_bytes: u16,
+    /// Whether no payload is left of those of RoCEv2, however large the size is.
+    pub headers_only: bool,
     /// By DSCP: what it becomes.
     pub trimmable: BTreeMap<String, u8>,
     /// Those of them that are retransmissions.
@@ -569,6 +571,7 @@ impl Default for Trim {
     fn default() -> Self {
         Self {
             size_bytes: SIZE_DEFAULT,
+            headers_only: false,
             trimmable: BTreeMap::new(),
             rtx: Vec::new(),
             control: Vec::new(),

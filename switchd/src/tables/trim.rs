@@ -41,6 +41,9 @@ pub struct TrimPolicy {
     /// Bytes of the frame that are kept, link header and tags included, check sequence not:
     /// [`SIZE_MIN`] to [`SIZE_MAX`].
     pub size: u16,
+    /// RoCEv2 packets keep their transport headers and room for padding and ICRC, no payload, if
+    /// that is less than the size.
+    pub headers_only: bool,
     /// Bit n is set when packets of DSCP n may be trimmed.
     pub trimmable: u64,
     /// Bit n is set when DSCP n is for retransmissions, which are trimmed later than the others;
@@ -104,6 +107,7 @@ impl Default for TrimPolicy {
     fn default() -> Self {
         Self {
             size: SIZE_DEFAULT,
+            headers_only: false,
             trimmable: 0,
             rtx: 0,
             control: 0,

@@ -23,6 +23,7 @@ impl Trim {
         let control = refusals.keep(mask("qos.trim.control", &self.control));
         let mut policy = TrimPolicy {
             size: self.size_bytes,
+            headers_only: self.headers_only,
             rtx: rtx.unwrap_or_default(),
             control: control.unwrap_or_default(),
             ..TrimPolicy::default()

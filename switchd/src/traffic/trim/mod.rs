@@ -4,6 +4,7 @@
 //! ```text
 //!   link header │ IP header, extensions │ UDP │ BTH … │ payload …………………………… │ ICRC │ padding
 //!   ◀───────────────────────── size ─────────────────────────▶ the rest is cut off
+//!   ◀──────────────────── headers only ───────────────▶
 //!                 DSCP, length, checksum
 //!                 are made right
 //! ```
@@ -34,7 +35,7 @@ use crate::tables::trim::TrimPolicy;
 use common::wire::checksum::{self, Sum};
 use common::wire::ethernet;
 use common::wire::ip::{protocol, v4, v6};
-use common::wire::roce::{Bth, Extension, Headers, Mpeh, Opcode};
+use common::wire::roce::{Bth, Extension, Headers, ICRC_LEN, Mpeh, Opcode};
 use common::wire::udp;
 use common::xdp::frame::Frame;
 
@@ -93,12 +94,22 @@ struct Cut {
     shortened: bool,
 }
 
+/// Bytes of transport headers.
+#[derive(Clone, Copy)]
+struct Need {
+    /// Without them a packet tells nothing.
+    least: usize,
+    /// Nothing behind tells more.
+    most: usize,
+}
+
 impl Cut {
-    /// An IP packet of `total` bytes that ends within `room`, if the first `headers` of them do.
+    /// An IP packet of `total` bytes, whose transport begins at `at`, and which ends within `room`,
+    /// if its headers do.
     #[inline]
-    fn new(total: usize, headers: usize, room: usize, dscp: u8) -> Option<Self> {
-        let kept = total.min(room);
-        (headers.min(total) <= kept).then_some(Self {
+    fn new(total: usize, at: usize, need: Need, room: usize, dscp: u8) -> Option<Self> {
+        let kept = total.min(room).min(at.saturating_add(need.most));
+        ((at + need.least).min(total) <= kept).then_some(Self {
             kept,
             dscp,
             shortened: kept < total,
@@ -116,8 +127,8 @@ fn trim_v4(ip: &mut [u8], len: usize, room: usize, policy: &TrimPolicy) -> Optio
     }
     let total = packet.total_len();
     let at = packet.header_len();
-    let headers = at + transport_len(packet.protocol(), packet.payload());
-    let cut = Cut::new(total, headers, room, dscp)?;
+    let need = transport_need(packet.protocol(), packet.payload(), policy.headers_only);
+    let cut = Cut::new(total, at, need, room, dscp)?;
     let is_udp = packet.protocol() == protocol::UDP;
     let pseudo = Sum::default()
         .bytes(&packet.src().octets())
@@ -144,8 +155,8 @@ fn trim_v6(ip: &mut [u8], len: usize, room: usize, policy: &TrimPolicy) -> Optio
     }
     let total = v6::HEADER_LEN + packet.payload_len();
     let payload = &packet.payload()[upper.at - v6::HEADER_LEN..];
-    let headers = upper.at + transport_len(upper.protocol, payload);
-    let cut = Cut::new(total, headers, room, dscp)?;
+    let need = transport_need(upper.protocol, payload, policy.headers_only);
+    let cut = Cut::new(total, upper.at, need, room, dscp)?;
     let len = u16::try_from(cut.kept - v6::HEADER_LEN).ok()?;
     let pseudo = Sum::default()
         .bytes(&packet.src().octets())
@@ -184,36 +195,53 @@ fn correct_udp(datagram: &mut [u8], addresses: Sum) {
     datagram[checksum].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Bytes of the headers of a transport that begin `bytes`, which may be fewer.
+/// Headers of a transport that begin `bytes`, which may be fewer.
 #[inline]
-fn transport_len(number: u8, bytes: &[u8]) -> usize {
-    match number {
+fn transport_need(number: u8, bytes: &[u8], headers_only: bool) -> Need {
+    let least = match number {
         protocol::UDP => match bytes
             .get(udp::field::DST_PORT..)
             .and_then(<[u8]>::first_chunk)
         {
             Some(port) if u16::from_be_bytes(*port) == udp::ROCE_PORT => {
-                udp::HEADER_LEN + roce_len(bytes)
+                return roce_need(bytes, headers_only);
             }
             _ => OVER_UDP,
         },
         // The data offset, in words (RFC 9293 §3.1).
         protocol::TCP => OVER_IP.max(bytes.get(12).map_or(0, |byte| usize::from(byte >> 4) * 4)),
         _ => OVER_IP,
+    };
+    Need {
+        least,
+        most: usize::MAX,
     }
 }
 
-/// Bytes of the transport headers of RoCEv2: what its opcode announces, or what all opcodes have.
+/// The transport headers of RoCEv2: what its opcode announces, or what all opcodes have. Receivers
+/// look for padding, as the BTH says, and the ICRC behind them. What follows an opcode that is not
+/// known stays.
 #[inline]
-fn roce_len(datagram: &[u8]) -> usize {
-    let Some(&byte) = datagram.get(udp::HEADER_LEN) else {
-        return Bth::LEN;
+fn roce_need(datagram: &[u8], headers_only: bool) -> Need {
+    let headers = datagram.get(udp::HEADER_LEN..).unwrap_or_default();
+    let opcode = headers
+        .first()
+        .map(|byte| (*byte, Opcode::from_byte(*byte)));
+    let (len, known) = match opcode {
+        Some((_, Some(opcode))) => (Headers::announced_len(opcode, headers), true),
+        Some((byte, None)) if Opcode::announces_mpeh(byte) => {
+            (Bth::LEN + Mpeh::LEN + Extension::LEN, false)
+        }
+        _ => (Bth::LEN, false),
     };
-    match Opcode::from_byte(byte) {
-        Some(opcode) => Headers::announced_len(opcode, &datagram[udp::HEADER_LEN..]),
-        None if Opcode::announces_mpeh(byte) => Bth::LEN + Mpeh::LEN + Extension::LEN,
-        None => Bth::LEN,
-    }
+    let least = udp::HEADER_LEN + len;
+    let pad = headers.get(1).map_or(0, |byte| usize::from(byte >> 4 & 3));
+    let most = if known && headers_only {
+        least + pad + ICRC_LEN
+    } else {
+        usize::MAX
+    };
+    Need { least, most }
 }
 
 #[cfg(test)]

@@ -206,6 +206,45 @@ fn data_packets_are_cut_to_their_headers() {
     }
 }
 
+/// SW-23: with `headers_only` nothing of the payload is left, however large the size is. The
+/// receiver reads the headers as those of a packet without payload, whose ICRC does not hold.
+#[test]
+fn headers_alone_are_kept() {
+    let only = TrimPolicy {
+        headers_only: true,
+        ..policy(SIZE_DEFAULT)
+    };
+    for is_v6 in [false, true] {
+        for opcode in WRITES {
+            // With three bytes of padding, and with none.
+            for payload in [1021, 1024] {
+                let bytes = roce(is_v6, opcode, payload);
+                let ip = usize::from(PLAIN) + if is_v6 { 40 } else { 20 };
+                let pad = (1024 - payload) % 4;
+                let len = ip + udp::HEADER_LEN + Headers::len_of(opcode) + pad + ICRC_LEN;
+                assert_cut(&bytes, PLAIN, &only, len.max(ethernet::MIN_LEN));
+                let (_, after) = trimmed(&bytes, PLAIN, &only);
+                let (headers, left) =
+                    Headers::parse(&after[ip + udp::HEADER_LEN..len]).expect("headers");
+                assert_eq!((headers.bth.psn, left.len()), (0x65_4321, 0));
+                assert!(icrc::verify_sparse(&after[usize::from(PLAIN)..len], 0..0).is_err());
+            }
+        }
+        // The size is still the most.
+        let long = roce(is_v6, WRITES[1], 1024);
+        let least = TrimPolicy {
+            size: SIZE_MIN,
+            ..only.clone()
+        };
+        let (what, _) = trimmed(&tagged(&long), TAGGED, &least);
+        assert!(what.is_some_and(|what| what.len <= usize::from(SIZE_MIN)));
+    }
+    // Other transports are cut to the size.
+    let mut other = roce(false, WRITES[0], 1024);
+    other[usize::from(PLAIN) + v4::HEADER_LEN + udp::field::DST_PORT] ^= 1;
+    assert_cut(&other, PLAIN, &only, SIZE_DEFAULT.into());
+}
+
 /// SW-23: the receiver can read every header of what is left, and finds a whole datagram.
 #[test]
 fn what_is_left_tells_what_was_lost() {
@@ -462,6 +501,7 @@ proptest! {
         padding in 0_usize..64,
         options in 0_usize..10,
         size in SIZE_MIN..1024,
+        headers_only: bool,
     ) {
         let mut whole = roce(is_v6, WRITES[usize::from(is_multipath)], payload);
         let options = if is_v6 { options / 2 * 2 } else { options };
@@ -476,12 +516,13 @@ proptest! {
         }
         let bytes = [&whole[..], &vec![0x5a; padding]].concat();
         let headers = whole.len() - payload - payload.wrapping_neg() % 4 - 4;
-        let policy = policy(size);
+        let policy = TrimPolicy { headers_only, ..policy(size) };
         let size = usize::from(size);
+        let kept = if headers_only { size.min(whole.len() - payload) } else { size };
         if whole.len() > size && headers > size {
             assert_refused(&bytes, network, &policy);
-        } else if whole.len() > size {
-            assert_cut(&bytes, network, &policy, size);
+        } else if whole.len() > kept {
+            assert_cut(&bytes, network, &policy, kept);
         } else {
             let (what, after) = trimmed(&bytes, network, &policy);
             prop_assert!(what.is_some_and(|what| !what.shortened && what.len == whole.len()));

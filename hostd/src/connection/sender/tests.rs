@@ -455,6 +455,36 @@ fn trimmed_packets_are_sent_again_at_once() {
     assert!(bed.sender.flight().is_idle());
 }
 
+/// HT-42: acknowledgements take several ways. One that was overtaken by a later one still tells
+/// what was trimmed, since that is told once; nothing else of it counts.
+#[test]
+fn overtaken_answers_tell_of_trims() {
+    let mut bed = Bed::new(0, true);
+    bed.send(6);
+    bed.pass(micros(100));
+    bed.answer(2, &[]);
+    let marks = Marks {
+        base: 0,
+        trimmed: 1 << 1 | 1 << 4,
+        ..Marks::default()
+    };
+    let mut acked = BitSet::default();
+    acked.set(5);
+    let ack = Acknowledgement {
+        expected: Psn::new(0),
+        acked,
+        trigger: Psn::new(5),
+        loss: false,
+        marks: Some(marks),
+        selective: true,
+    };
+    let (steering, counters) = (&mut bed.steering, &mut bed.counters);
+    let verdict = bed.sender.acknowledge(&ack, bed.now, steering, counters);
+    assert_eq!(verdict, Verdict::Overtaken);
+    assert_eq!((bed.resend(), bed.counters.rx_trims), (vec![4], 1));
+    assert_eq!(bed.sender.flight().in_flight(), 4);
+}
+
 /// HT-41: a spurious retransmission doubles the tolerance; time without such halves it.
 #[test]
 fn spurious_retransmissions_double_the_waits() {

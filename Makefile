@@ -67,10 +67,11 @@ twin: setup
 	target/release/fabric twin check
 	target/release/fabric twin soak --lossless --lasting 10ms --count 63 --seed 1
 
-# Binaries first: the tests in namespaces run the daemons that cargo built.
+# Binaries first: the tests in namespaces run the daemons that cargo built. With the examples, they have the features of
+# dependencies that the tests have: without, all crates would be built twice.
 test: setup
 	scripts/setup --guest --jobs
-	$(CARGO) build --workspace --bins
+	$(CARGO) build --workspace --bins --examples
 	$(CARGO) test --workspace --no-fail-fast
 
 # The guest is emulated, so these are too slow for `make test`.
@@ -92,7 +93,7 @@ lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
-	$(CARGO) test --quiet -p fabric-tests --test tidy --test dependencies
+	$(CARGO) test --workspace --quiet --test tidy --test dependencies
 	shellcheck scripts/setup scripts/install .ci/run tests/fuzz/guided/run lab/guest/src/init lab/guest/src/agent
 
 msrv: setup

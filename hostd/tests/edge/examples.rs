@@ -16,21 +16,16 @@ pub(crate) fn built(name: &str) -> PathBuf {
     BUILT.call_once(|| {
         let mut command = Command::new(env!("CARGO"));
         command
-            .args([
-                "build",
-                "--quiet",
-                "--package",
-                "hostd-client",
-                "--bins",
-                "--examples",
-                "--features",
-                "tokio",
-            ])
+            .args(["build", "--quiet", "--bins", "--examples"])
             .arg("--target-dir")
             .arg(folder.parent().expect("the target folder"))
             .current_dir(env!("CARGO_MANIFEST_DIR"));
         if folder.ends_with("release") {
-            command.arg("--release");
+            command.args(["--release", "--package", "hostd-client"]);
+            command.args(["--features", "tokio"]);
+        } else {
+            // Other features of dependencies would build most of it anew.
+            command.arg("--workspace");
         }
         assert!(command.status().expect("cargo").success());
     });

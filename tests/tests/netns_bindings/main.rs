@@ -24,11 +24,11 @@ fn python(path: &str) -> Vec<String> {
     vec!["/usr/bin/python3".to_owned(), path]
 }
 
-/// Where an example of the Rust library is; builds them first.
+/// Where an example of the Rust library is; builds them first: all of the workspace, as other
+/// features of dependencies would build most of it anew.
 fn rust(name: &str) -> Vec<String> {
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "hostd-client"])
-        .args(["--example", name])
+        .args(["build", "--quiet", "--workspace", "--example", name])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(status.expect("cargo").success());

@@ -15,18 +15,13 @@ use crate::rig::{self, LIMIT, MAC, Rig};
 /// Where `rping` listens.
 const PORT: u16 = 7174;
 
-/// Where an example of the client library lies; builds all of them first.
+/// Where an example of the client library lies; builds all of the workspace first, as other
+/// features of dependencies would build most of it anew.
 pub(crate) fn example(name: &str) -> String {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
         let status = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "--package",
-                "hostd-client",
-                "--examples",
-            ])
+            .args(["build", "--quiet", "--workspace", "--examples"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status();
         assert!(status.expect("cargo").success());

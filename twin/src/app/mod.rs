@@ -2,6 +2,10 @@
 //! and a doorbell. Only the socket that carries commands and the sharing of memory between
 //! processes are left out.
 
+mod members;
+
+pub use members::{MemberEnd, NewMember};
+
 use super::check::Check;
 use super::flow::FlowId;
 use super::memory::{Expected, Ledger, Memory};
@@ -21,6 +25,7 @@ use hostd_client::abi::doorbell::Doorbell;
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::ring::{Consumer, Producer, RingMemory};
 use hostd_client::abi::types::{Access, Private};
+use members::Members;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -123,6 +128,8 @@ pub enum Report {
     Violated(ConnectionId),
     /// Packets wait for a route to this address.
     NeedRoute(IpAddr),
+    /// A member of a job is done, or was told that the job is over: of this job, its world rank.
+    Member(usize, u16, MemberEnd),
 }
 
 /// The application and its link to the daemon.
@@ -137,6 +144,7 @@ pub struct App<const BYTES: bool> {
     ends: Vec<Endpoint>,
     by_qp: HashMap<u32, usize>,
     by_connection: HashMap<ConnectionId, usize>,
+    members: Members,
     /// A broken engine is simulated: this completion comes twice.
     repeat: Option<u64>,
     seen: u64,
@@ -188,6 +196,7 @@ impl<const BYTES: bool> App<BYTES> {
             ends: Vec::new(),
             by_qp: HashMap::new(),
             by_connection: HashMap::new(),
+            members: Members::default(),
             repeat: None,
             seen: 0,
             violation: None,
@@ -244,13 +253,13 @@ impl<const BYTES: bool> App<BYTES> {
     /// What the daemon refused.
     pub fn add(&mut self, new: NewEnd, mut turn: impl FnMut()) -> Result<(), EngineError> {
         let access = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
-        let memory = Memory::new(new.ledger.clone());
+        let memory = Memory::Stream(new.ledger.clone());
         let registered = self.ask(|answer| SessionCommand::Register(memory, 0, access, answer));
         turn();
         let (lkey, rkey) = answered(registered)?;
         let send = memory_works(RingMemory::<WORK_LEN>::private(RING));
         let receive = memory_works(RingMemory::<WORK_LEN>::private(RING));
-        let slot = u32::try_from(self.ends.len()).expect("few ends");
+        let slot = self.free_slot();
         let request = Box::new(NewQueuePair {
             send_cq: self.queue,
             receive_cq: self.queue,
@@ -299,6 +308,11 @@ impl<const BYTES: bool> App<BYTES> {
             self.doorbell.ring(slot);
         }
         Ok(())
+    }
+
+    /// A bit of the doorbell page that nothing has yet.
+    fn free_slot(&self) -> u32 {
+        u32::try_from(self.ends.len() + self.members.len()).expect("few ends and members")
     }
 
     /// Connects a sender to its peer.
@@ -467,6 +481,9 @@ impl<const BYTES: bool> App<BYTES> {
     }
 
     fn take(&mut self, entry: &CompletionEntry, verb: Verb, reports: &mut Vec<Report>) {
+        if self.take_collective(entry, reports) {
+            return;
+        }
         let Some(&index) = self.by_qp.get(&entry.qp) else {
             let what = format!("a completion of queue pair {}, which is not ours", entry.qp);
             self.complain(Check::ExactlyOnce, what);

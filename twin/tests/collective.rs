@@ -51,7 +51,8 @@ fn members_of_a_leaf_have_the_sum() {
     }
 }
 
-/// SW-40: two levels, one tree or two: everybody has the sum, and each leaf sends each chunk up once.
+/// SW-40: two levels, one tree or two: everybody has the sum, and each leaf sends each chunk up
+/// once.
 #[test]
 fn members_of_several_leaves_have_the_sum() {
     for (trees, deterministic, ip) in [(1, false, 4), (2, true, 6)] {
@@ -98,8 +99,8 @@ fn number(name: &str, default: u64) -> u64 {
     set.unwrap_or(default)
 }
 
-/// SW-42: random jobs, two to eight at once, with loss, duplicates, reordering and deaths: every member
-/// ends with the right result or the same named error, and nothing is left. `TWIN_JOBS` says how
+/// SW-42: random jobs, two to eight at once, with loss, duplicates, reordering and deaths: every
+/// member ends with the right result or the same named error, and nothing is left. `TWIN_JOBS` says how
 /// many, `TWIN_SEED` where they begin; `fabric twin soak --jobs` runs more, with longer vectors.
 #[test]
 fn random_jobs_end_with_the_right_result_or_a_named_error() {
@@ -145,7 +146,12 @@ fn a_dead_host_is_named_to_all() {
 /// five seconds.
 #[test]
 fn a_lost_switch_is_told() {
-    for (node, until) in [("leaf1", "20ms"), ("leaf1", "8s"), ("spine1", "20ms"), ("spine2", "8s")] {
+    for (node, until) in [
+        ("leaf1", "20ms"),
+        ("leaf1", "8s"),
+        ("spine1", "20ms"),
+        ("spine2", "8s"),
+    ] {
         let text = format!(
             "{}[[job]]\nsize = \"4MiB\"\ncount = 64\ntrees = 2\n\
              [[fault]]\nkind = \"crash\"\nnode = \"{node}\"\nfrom = \"2ms\"\nuntil = \"{until}\"\n",
@@ -158,8 +164,8 @@ fn a_lost_switch_is_told() {
     }
 }
 
-/// SW-43: with machines of their own, eight members at 100 Gb/s are done in at most two thirds of the
-/// time of the ring that hostd's connections make, from 1 to 16 MiB.
+/// SW-43: with machines of their own, eight members at 100 Gb/s are done in at most two thirds of
+/// the time of the ring that hostd's connections make, from 1 to 16 MiB.
 #[test]
 fn jobs_are_faster_than_the_ring() {
     for size in ["1MiB", "16MiB"] {
@@ -168,7 +174,10 @@ fn jobs_are_faster_than_the_ring() {
         let ring = outcome(&text).duration_ns;
         let job = time(&job);
         println!("{size}: {job} ns, {ring} ns by the ring");
-        assert!(3 * job <= 2 * ring, "{size}: {job} ns, {ring} ns by the ring");
+        assert!(
+            3 * job <= 2 * ring,
+            "{size}: {job} ns, {ring} ns by the ring"
+        );
     }
 }
 
@@ -185,11 +194,14 @@ fn two_jobs_share() {
     };
     assert!(one.abs_diff(other) * 5 <= one.max(other), "{times:?}");
     // They do share: each has half of what one has alone.
-    assert!(one.min(other) * 10 >= alone * 16, "{times:?}, {alone} alone");
+    assert!(
+        one.min(other) * 10 >= alone * 16,
+        "{times:?}, {alone} alone"
+    );
 }
 
-/// SW-43: flows beside a job that saturates the link of their receiver keep their share of it: in a
-/// class of their own, whose queue has the same weight, half of what they have alone.
+/// SW-43: flows beside a job that saturates the link of their receiver keep nine tenths of their
+/// rate in their class, which is the higher one as shipped.
 #[test]
 fn forwarding_keeps_its_share() {
     let flow = "[[workload]]\nkind = \"incast\"\nhosts = [\"h1\", \"h7\", \"h8\"]\ntarget = \"h1\"\n\
@@ -201,5 +213,8 @@ fn forwarding_keeps_its_share() {
         longest(&format!("{STAR}{job}{flow}")),
     );
     println!("{alone} ns alone, {beside} ns beside a job");
-    assert!(beside * 9 <= alone * 20, "{alone} ns alone, {beside} ns beside");
+    assert!(
+        beside * 9 <= alone * 10,
+        "{alone} ns alone, {beside} ns beside"
+    );
 }

@@ -110,8 +110,8 @@ mod tests {
     /// Jobs that form between two starts.
     const JOBS: u32 = 100;
 
-    /// SW-42: a switch that is started again within a second, or by a clock that was set back, uses no
-    /// epoch again, also if jobs formed faster than seconds pass.
+    /// SW-42: a switch that is started again within a second, or by a clock that was set back, uses
+    /// no epoch again, also if jobs formed faster than seconds pass.
     #[test]
     fn epochs_do_not_come_again_after_a_start() {
         let starts: Vec<u32> = (0..8).map(|_| first_epoch()).collect();

@@ -1,5 +1,5 @@
-//! Members of jobs that switches compute for: an application joins, posts all collectives of the job,
-//! and leaves when they have completed, well or not.
+//! Members of jobs that switches compute for: an application joins, posts all collectives of the
+//! job, and leaves when they have completed, well or not.
 
 use super::{App, Report, answered, memory_works};
 use crate::check::Check;

@@ -3,6 +3,7 @@
 //! processes are left out.
 
 mod members;
+mod outside;
 
 pub use members::{MemberEnd, NewMember};
 
@@ -15,7 +16,7 @@ use hostd::edge::command::{
     SessionId,
 };
 use hostd::edge::completion::Wake;
-use hostd::verbs::{EngineError, MultipathChange, PortId, Route, Service, Traffic};
+use hostd::verbs::{EngineError, Service, Traffic};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Local, Opcode,
@@ -321,22 +322,6 @@ impl<const BYTES: bool> App<BYTES> {
         let number = u64::try_from(connection).expect("few connections");
         let private = Private::new(&number.to_be_bytes()).expect("eight bytes");
         drop(self.ask(|answer| SessionCommand::Connect(end.qp, peer, SERVICE, private, answer)));
-    }
-
-    /// Tells the daemon how packets to `destination` are addressed.
-    pub fn route(&self, destination: IpAddr, routes: Vec<(PortId, Route)>) {
-        self.tell(Command::SetRoutes(destination.into(), routes));
-    }
-
-    /// Tells the daemon that the link of a port is up, or is not.
-    pub fn set_link(&self, port: PortId, up: bool) {
-        self.tell(Command::SetLinkUp(port, up));
-    }
-
-    /// Asks for a change of a connection that carries data, as an operator does.
-    pub fn change(&self, qpn: u32, change: MultipathChange) {
-        let (answer, _) = oneshot::channel();
-        self.tell(Command::ChangeMultipath(qpn, change, answer));
     }
 
     /// Tells the daemon that the next flow of a connection has so many bytes.

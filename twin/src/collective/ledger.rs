@@ -1,8 +1,8 @@
 //! What a job has to bring to its members, and how far that is.
 //!
-//! hostd writes results in the order of their bytes, each once (HT-50). So what has come to a member
-//! is a prefix of each result. The first member that gets a piece has it checked against the vectors;
-//! all others must have the same bits.
+//! hostd writes results in the order of their bytes, each once (HT-50). So what has come to a
+//! member is a prefix of each result. The first member that gets a piece has it checked against the
+//! vectors; all others must have the same bits.
 
 use super::{Job, Seating, Task, values};
 use crate::check::Check;

@@ -65,8 +65,8 @@ pub fn fill(seed: u64, task: &Task, world: u16, offset: u64, into: &mut [u8]) {
     }
 }
 
-/// What comes of a piece of the vectors of all members, by leaf: each leaf adds its own in the order
-/// of their ranks, the spine adds those of the leaves.
+/// What comes of a piece of the vectors of all members, by leaf: each leaf adds its own in the
+/// order of their ranks, the spine adds those of the leaves.
 pub fn ordered(seed: u64, task: &Task, leaves: &[Vec<u16>], offset: u64, len: usize) -> Vec<u8> {
     let (Work::Allreduce(operation, element) | Work::Reduce(operation, element)) = task.work else {
         let mut out = vec![0; len];

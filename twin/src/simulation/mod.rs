@@ -411,16 +411,10 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 self.trouble(number, false);
             }
         }
-        while !audit::is_at_rest(&mut self.fabric) && self.fabric.now() < limit {
-            let alive = self.fabric.step(reports, agenda);
-            agenda.retain(|code| !matches!(Do::decode(*code), Do::Begin(_)));
-            self.follow(reports, agenda)?;
-            if !alive {
-                break;
-            }
-        }
-        let limit = self.remains_until();
-        while self.has_remains() && self.fabric.now() < limit {
+        let limit = limit.max(self.remains_until());
+        while (!audit::is_at_rest(&mut self.fabric) || self.has_remains())
+            && self.fabric.now() < limit
+        {
             let alive = self.fabric.step(reports, agenda);
             agenda.retain(|code| !matches!(Do::decode(*code), Do::Begin(_)));
             self.follow(reports, agenda)?;

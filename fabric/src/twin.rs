@@ -14,10 +14,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use twin::scenario::Scenario;
-use twin::scenario::values::Period;
+use twin::scenario::values::{Bytes, Period};
 use twin::simulation::{Standing, run_watched};
 use twin::soak::{Soak, Stop};
-use twin::{lossless, plot, report, snapshot};
+use twin::{collective, lossless, plot, report, snapshot};
 
 /// Fabrics in virtual time, run by the daemons' own engines.
 #[derive(Debug, Subcommand)]
@@ -102,6 +102,12 @@ pub(crate) struct SoakArgs {
     /// Lossless incasts instead: 8, 15 and 63 to one at 100 Gb/s, frames of all sizes
     #[arg(long)]
     lossless: bool,
+    /// Random jobs of in-network compute instead, with loss, duplicates and deaths; --count is of jobs
+    #[arg(long, conflicts_with = "lossless")]
+    jobs: bool,
+    /// Longest vector of a job
+    #[arg(long, requires = "jobs", default_value = "16MiB", value_name = "BYTES")]
+    longest: Bytes,
     /// Only incasts with this in their names, such as "63:1", "of 1500 bytes", "mixed"
     #[arg(long, requires = "lossless", default_value = "", value_name = "TEXT")]
     only: String,
@@ -262,7 +268,15 @@ impl SoakArgs {
             time: self.time,
             flag: end_on_interrupt()?,
         };
-        if self.lossless {
+        if self.jobs {
+            let longest = u32::try_from(self.longest.0).map_err(|error| error.to_string())?;
+            let soak = collective::soak::Soak {
+                first,
+                stop,
+                longest,
+            };
+            jobs(soak)
+        } else if self.lossless {
             self.incasts(first, stop)
         } else {
             scenarios(Soak { first, stop })
@@ -321,6 +335,45 @@ fn told(bar: &ProgressBar, progress: &lossless::Progress, since: Instant) -> Ins
         );
     });
     Instant::now()
+}
+
+fn jobs(soak: collective::soak::Soak) -> Result<(), String> {
+    let (start, longest) = (Instant::now(), soak.longest);
+    let bar = spinner();
+    let result = soak.run(&mut |done| {
+        note_running(format!(
+            "--jobs --longest {longest}B --seed {} --count 1",
+            done.seed
+        ));
+        bar.set_message(format!(
+            "{} jobs; seed {}: {}",
+            done.jobs, done.seed, done.about
+        ));
+    });
+    bar.finish_and_clear();
+    let done = result.map_err(|failure| {
+        let seed = failure.seed;
+        format!(
+            "{failure}\nagain: fabric twin soak --jobs --longest {longest}B --seed {seed} --count 1"
+        )
+    })?;
+    let [right, told, died] = done.members;
+    println!(
+        "{} random jobs in {} cases in {:.0} s, seeds {} to {}: {} collectives of {} MB in all; {right} \
+         members had the right result, {told} were told why not, {died} died; {} daemons died; {} \
+         contributions sent again, {} came twice; nothing was left",
+        done.jobs,
+        done.cases,
+        start.elapsed().as_secs_f64(),
+        soak.first,
+        done.seed,
+        done.collectives,
+        done.bytes / 1_000_000,
+        done.deaths,
+        done.sent_again,
+        done.came_twice,
+    );
+    Ok(())
 }
 
 fn scenarios(soak: Soak) -> Result<(), String> {

@@ -26,6 +26,10 @@ pub enum Check {
     Liveness,
     /// Applications are served: connections can be made.
     Service,
+    /// What switches compute is right, or all members are told why there is nothing.
+    Result,
+    /// Nothing is left of a job in switches and hosts.
+    Remains,
 }
 
 impl Check {
@@ -41,6 +45,8 @@ impl Check {
             Self::Clock => "clock",
             Self::Liveness => "liveness",
             Self::Service => "service",
+            Self::Result => "result",
+            Self::Remains => "remains",
         }
     }
 }

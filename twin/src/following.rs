@@ -2,7 +2,7 @@
 //! them (SW-25): switchd's own, fed by a simulated worker.
 
 use common::time::{Span, Time};
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::Sender;
 use switchd::config::Config;
 use switchd::control::flows::Book;
 use switchd::control::iqcn::Keeper;
@@ -21,11 +21,9 @@ pub struct Following {
 }
 
 impl Following {
-    /// Of a switch with one worker that is to make notifications, and what that is told at its
-    /// start.
-    pub fn new(config: &Config, seed: u64) -> (Self, Receiver<WorkerCommand>) {
+    /// Of a switch with one worker that is to make notifications, which is told at its start.
+    pub fn new(config: &Config, seed: u64, commands: &Sender<WorkerCommand>) -> Self {
         let (flows, iqcn) = (&config.flows, &config.iqcn);
-        let (commands, receiver) = bounded(2);
         let slots = 2 * flows.max_flows as usize;
         let (keeper, compensators) = Keeper::new(iqcn, 1, seed);
         let all = observers(1, slots, flows.active(), seed);
@@ -40,7 +38,7 @@ impl Following {
             }
         }
         let book = Book::new(flows, ends);
-        (Self { book, keeper }, receiver)
+        Self { book, keeper }
     }
 
     /// Looks at what the worker saw.

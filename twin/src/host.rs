@@ -1,6 +1,6 @@
 //! A host of the simulation: hostd's worker with simulated ports, and an application.
 
-use super::app::{App, NewEnd, Report, Verb};
+use super::app::{App, NewEnd, NewMember, Report, Verb};
 use super::memory::Memory;
 use super::queue::{DeviceQueue, Outbox, WireTime};
 use super::totals::Totals;
@@ -124,6 +124,19 @@ impl<const BYTES: bool> Host<BYTES> {
     pub fn add(&mut self, end: NewEnd, now: Time) -> Result<(), EngineError> {
         match &mut self.running {
             Some(Running { worker, app }) => app.add(end, || {
+                worker.turn(now);
+            }),
+            None => Err(EngineError::State),
+        }
+    }
+
+    /// Lets the application join a job.
+    ///
+    /// # Errors
+    /// What the daemon refused.
+    pub fn join(&mut self, member: NewMember, now: Time) -> Result<(), EngineError> {
+        match &mut self.running {
+            Some(Running { worker, app }) => app.join(member, || {
                 worker.turn(now);
             }),
             None => Err(EngineError::State),

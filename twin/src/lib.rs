@@ -27,6 +27,7 @@
 //!   tester       the kind that sends and receives raw frames;  bench: small fabrics of testers
 //!   fabric       nodes, wires and time in motion
 //!   flow         what is sent;  workload, sizes, matrix make it
+//!   collective   jobs that switches compute for: their members, vectors and results
 //!   fault        what fails, and when
 //!   scenario     files that define all this
 //!   simulation   a scenario and a seed, from set-up to rest
@@ -43,6 +44,7 @@ pub mod app;
 pub mod audit;
 pub mod bench;
 pub mod check;
+pub mod collective;
 pub mod compare;
 pub mod congestion;
 pub mod fabric;

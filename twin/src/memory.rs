@@ -2,6 +2,7 @@
 //! and it detects data that is delivered twice, out of order or changed.
 
 use super::check::Check;
+use super::collective::ledger::Part;
 use hostd::memory::RegionMemory;
 use hostd::verbs::AtomicOperation;
 use std::cell::RefCell;
@@ -136,16 +137,15 @@ impl Ledger {
     }
 }
 
-/// One end's memory of one connection. `BYTES`: payload has bytes, which are made when they are
-/// read and checked when they are written; otherwise it has a length only.
+/// One end's memory of one connection, or that of a member of a job. `BYTES`: payload of
+/// connections has bytes, which are made when they are read and checked when they are written;
+/// otherwise it has a length only. Vectors of jobs always have bytes.
 #[derive(Clone, Debug)]
-pub struct Memory<const BYTES: bool>(Rc<RefCell<Ledger>>);
-
-impl<const BYTES: bool> Memory<BYTES> {
-    /// The memory of the connection with this ledger, for either end.
-    pub fn new(ledger: Rc<RefCell<Ledger>>) -> Self {
-        Self(ledger)
-    }
+pub enum Memory<const BYTES: bool> {
+    /// Of the connection with this ledger, for either end.
+    Stream(Rc<RefCell<Ledger>>),
+    /// Of this member.
+    Vectors(Rc<RefCell<Part>>),
 }
 
 impl<const BYTES: bool> RegionMemory for Memory<BYTES> {
@@ -156,8 +156,12 @@ impl<const BYTES: bool> RegionMemory for Memory<BYTES> {
     }
 
     fn copy_out(&self, offset: u64, into: &mut [u8]) -> bool {
+        let ledger = match self {
+            Self::Stream(ledger) => ledger,
+            Self::Vectors(part) => return part.borrow().read(offset, into),
+        };
         if BYTES {
-            let seed = self.0.borrow().seed;
+            let seed = ledger.borrow().seed;
             for (byte, at) in into.iter_mut().zip(offset..) {
                 *byte = pattern(seed, at);
             }
@@ -171,7 +175,10 @@ impl<const BYTES: bool> RegionMemory for Memory<BYTES> {
     }
 
     fn copy_in(&self, offset: u64, from: &[u8]) -> bool {
-        let ledger = &mut *self.0.borrow_mut();
+        let ledger = match self {
+            Self::Stream(ledger) => &mut *ledger.borrow_mut(),
+            Self::Vectors(part) => return part.borrow_mut().write(offset, from),
+        };
         if ledger.swap.is_some_and(|after| ledger.bytes >= after) {
             match ledger.held_back.take() {
                 None => {
@@ -229,7 +236,7 @@ mod tests {
     #[test]
     fn what_is_in_order_and_unchanged_passes() {
         let ledger = ledger();
-        let memory = Memory::<true>::new(ledger.clone());
+        let memory = Memory::<true>::Stream(ledger.clone());
         let mut bytes = [0; 60];
         for (from, to, len) in [(0, 0, 60), (60, 60, 40), (100, 1000, 60), (160, 1060, 40)] {
             memory.copy_out(from, &mut bytes);
@@ -251,7 +258,7 @@ mod tests {
             (0, 50, true),
         ] {
             let ledger = ledger();
-            let memory = Memory::<true>::new(ledger.clone());
+            let memory = Memory::<true>::Stream(ledger.clone());
             let mut bytes = vec![0; len];
             memory.copy_out(offset, &mut bytes);
             bytes[3] ^= u8::from(spoil);
@@ -261,7 +268,7 @@ mod tests {
         // Twice the same, and a swap.
         for (first, second) in [(0, 0), (50, 0)] {
             let ledger = ledger();
-            let memory = Memory::<false>::new(ledger.clone());
+            let memory = Memory::<false>::Stream(ledger.clone());
             memory.copy_in(first, &[0; 50]);
             memory.copy_in(second, &[0; 50]);
             assert!(ledger.borrow().violation.is_some());

@@ -1,5 +1,6 @@
 //! The results of a simulation, in figures.
 
+use super::collective::figures::{self, JobFigures};
 use super::fabric::{Node, Work};
 use super::network::{NodeId, Plan};
 use super::sample::Samples;
@@ -100,12 +101,15 @@ pub struct Outcome {
     /// A number that stands for everything that happened.
     #[serde(serialize_with = "hexadecimal")]
     pub digest: u64,
-    /// Virtual time from the start of the workload to the end of its last flow, in nanoseconds.
+    /// Virtual time from the start of the workload to the end of its last flow or job, in nanoseconds.
     pub duration_ns: u64,
     /// Packets through a switch's pipeline or a host's engine.
     pub hops: u64,
     /// By class.
     pub classes: Vec<ClassFigures>,
+    /// Jobs that switches computed for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobFigures>,
     /// Sums.
     pub totals: Totals,
     /// Directions of links.
@@ -135,7 +139,14 @@ impl Outcome {
         let ended = flows
             .iter()
             .filter_map(|flow| Some(flow.start_ns? + flow.fct_ns?));
-        let duration = Span::from_nanos(ended.max().unwrap_or(0));
+        let jobs = simulation.scenario.jobs.iter().zip(&simulation.jobs);
+        let jobs: Vec<_> = jobs
+            .map(|(job, running)| JobFigures::of(job, running, began))
+            .collect();
+        let over = jobs
+            .iter()
+            .filter_map(|it| Some(it.start_ns? + it.time_ns?));
+        let duration = Span::from_nanos(ended.chain(over).max().unwrap_or(0));
         let classes = simulation.workload.classes.iter();
         let classes = classes.map(|name| class(name, &flows)).collect();
         Self {
@@ -145,6 +156,7 @@ impl Outcome {
             duration_ns: duration.nanos(),
             hops: simulation.fabric.work.hops,
             classes,
+            jobs,
             totals: totals(simulation),
             links: links(simulation, began),
             flows,
@@ -311,7 +323,10 @@ fn class(name: &str, flows: &[FlowFigures]) -> ClassFigures {
 }
 
 fn totals<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Totals {
-    let mut totals = Totals::default();
+    let mut totals = Totals {
+        jobs: figures::sums(&simulation.fabric, &simulation.jobs),
+        ..Totals::default()
+    };
     for node in &simulation.fabric.nodes {
         match node {
             Node::Switch(switch) => {

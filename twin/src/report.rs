@@ -1,5 +1,6 @@
 //! Figures for people and for other programs: tables, CSV and JSON.
 
+use super::collective::figures::JobFigures;
 use super::outcome::{ClassFigures, Outcome};
 use super::sample::Samples;
 use super::totals::Totals;
@@ -62,6 +63,33 @@ fn class_table(classes: &[ClassFigures]) -> Table {
     table
 }
 
+fn job_table(jobs: &[JobFigures]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY).set_header([
+        "jobs", "members", "leaves", "trees", "done", "failed", "died", "bytes", "time", "Gbit/s",
+        "told",
+    ]);
+    for one in jobs {
+        let cells = [
+            one.members.to_string(),
+            one.leaves.to_string(),
+            one.trees.to_string(),
+            one.done.to_string(),
+            one.failed.to_string(),
+            one.died.to_string(),
+            one.bytes.to_string(),
+            one.time_ns.map_or_else(String::new, time),
+            one.bandwidth_bps().map_or_else(String::new, gigabits),
+        ];
+        let right = |cell: String| Cell::new(cell).set_alignment(CellAlignment::Right);
+        let mut row = vec![Cell::new(&one.job)];
+        row.extend(cells.into_iter().map(right));
+        row.push(Cell::new(&one.error));
+        table.add_row(row);
+    }
+    table
+}
+
 fn reasons(counts: &BTreeMap<&'static str, u64>) -> String {
     let parts: Vec<String> = counts
         .iter()
@@ -104,6 +132,9 @@ fn totals(text: &mut String, totals: &Totals) {
     for (name, value) in lines {
         let _ = writeln!(text, "{name:>18}  {value}");
     }
+    if !totals.jobs.is_empty() {
+        let _ = writeln!(text, "{:>18}  {}", "of jobs", reasons(&totals.jobs));
+    }
 }
 
 /// The summary of an outcome: what a snapshot holds. Nothing in it depends on the machine.
@@ -118,7 +149,12 @@ pub fn summary(outcome: &Outcome) -> String {
         outcome.hops,
         outcome.digest
     );
-    let _ = writeln!(text, "{}", class_table(&outcome.classes));
+    if !outcome.classes.is_empty() {
+        let _ = writeln!(text, "{}", class_table(&outcome.classes));
+    }
+    if !outcome.jobs.is_empty() {
+        let _ = writeln!(text, "{}", job_table(&outcome.jobs));
+    }
     totals(&mut text, &outcome.totals);
     text
 }
@@ -213,6 +249,9 @@ pub fn write_csv(outcome: &Outcome, folder: &Path) -> io::Result<()> {
     rows(&folder.join("flows.csv"), &outcome.flows)?;
     rows(&folder.join("classes.csv"), &outcome.classes)?;
     rows(&folder.join("links.csv"), &outcome.links)?;
+    if !outcome.jobs.is_empty() {
+        rows(&folder.join("jobs.csv"), &outcome.jobs)?;
+    }
     totals_csv(&outcome.totals, &folder.join("totals.csv"))?;
     series_csv(&series(outcome), &folder.join("series.csv"))
 }

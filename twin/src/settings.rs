@@ -8,7 +8,7 @@ use common::units::Rate;
 use common::xdp::ModeChoice;
 use std::sync::Arc;
 use switchd::config::ecmp::Dlb;
-use switchd::config::{Config, Csig, Fitted, Int, Iqcn, PortFacts, PortSettings, Qos};
+use switchd::config::{Compute, Config, Csig, Fitted, Int, Iqcn, PortFacts, PortSettings, Qos};
 use switchd::insight::ecn::{Mode, Model};
 use switchd::limits::{CELL, MAX_CELLS};
 use switchd::tables::policy::Policy;
@@ -34,6 +34,9 @@ pub struct SwitchSettings {
     pub int: Option<Arc<Int>>,
     /// Congestion notifications that senders miss; without it nobody makes any.
     pub iqcn: Option<Arc<Iqcn>>,
+    /// In-network compute; without it switches have no jobs. Addresses and parents follow from the
+    /// plan.
+    pub compute: Option<Arc<Compute>>,
     /// Known scenarios for `[qos.aiecn]`; without it those that ship.
     pub model: Option<Arc<Model>>,
 }
@@ -52,6 +55,7 @@ impl Default for SwitchSettings {
             csig: None,
             int: None,
             iqcn: None,
+            compute: None,
             model: None,
         }
     }
@@ -130,6 +134,9 @@ impl SwitchSettings {
             config.iqcn = (**iqcn).clone();
             config.flows.enabled = iqcn.enabled;
             config.flows.max_flows = iqcn.max_flows;
+        }
+        if let Some(compute) = &self.compute {
+            config.compute = (**compute).clone();
         }
         config
     }

@@ -96,29 +96,41 @@ impl Soak {
 }
 
 /// Draws numbers and choices.
-struct Dice(Pcg64Mcg);
+pub(crate) struct Dice(Pcg64Mcg);
 
 impl Dice {
-    fn between(&mut self, least: u64, most: u64) -> u64 {
+    /// Those of a seed, for one purpose.
+    pub(crate) fn new(seed: u64, purpose: u64) -> Self {
+        Self(Pcg64Mcg::new(u128::from(seed) << 64 | u128::from(purpose)))
+    }
+
+    /// A number whose size is drawn first, so that all sizes are as likely.
+    pub(crate) fn log(&mut self, least: u32, most: u32) -> u32 {
+        let bits = self.between(least.ilog2().into(), most.ilog2().into());
+        let number = (1 << bits) + self.between(0, (1 << bits) - 1);
+        u32::try_from(number).unwrap_or(most).clamp(least, most)
+    }
+
+    pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.0.next_u64() % (most - least + 1)
     }
 
-    fn count(&mut self, least: usize, most: usize) -> usize {
+    pub(crate) fn count(&mut self, least: usize, most: usize) -> usize {
         usize::try_from(self.between(least as u64, most as u64)).expect("small")
     }
 
-    fn one_in(&mut self, chances: u64) -> bool {
+    pub(crate) fn one_in(&mut self, chances: u64) -> bool {
         self.0.next_u64().is_multiple_of(chances)
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.count(0, from.len() - 1)]
     }
 }
 
 /// The random scenario of a seed.
 pub fn scenario(seed: u64) -> Scenario {
-    let mut dice = Dice(Pcg64Mcg::new(u128::from(seed) << 64 | 0x50a4));
+    let mut dice = Dice::new(seed, 0x50a4);
     let shape = shape(&mut dice);
     let links = links(&mut dice);
     let v6 = dice.one_in(2);
@@ -160,9 +172,12 @@ pub fn scenario(seed: u64) -> Scenario {
             csig: None,
             int: None,
             iqcn: None,
+            compute: None,
             model: None,
         },
         host: host(&mut dice, links, poll),
+        jobs: Vec::new(),
+        collective: hostd::config::Collective::default(),
         single_path: Vec::new(),
         slow_notifiers: Vec::new(),
         describes: false,

@@ -1,6 +1,7 @@
 //! A switch of the simulation: switchd's worker and its route programming, with simulated ports and
 //! a kernel whose tables are written from the plan.
 
+use super::collective::{own_address, parents};
 use super::following::Following;
 use super::network::{Hop as PlannedHop, NodeId, Plan};
 use super::queue::{DeviceQueue, Outbox, WireTime};
@@ -14,7 +15,10 @@ use common::time::Time;
 use common::wire::pause::PRIORITIES;
 use common::xdp::frame::Region;
 use common::xdp::queue::QueueIo;
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
+use switchd::compute::Engine;
 use switchd::config::{Config, Qos};
 use switchd::control::program::Program;
 use switchd::control::publisher::TablePublisher;
@@ -28,7 +32,7 @@ use switchd::tables::validation::SourceValidation;
 use switchd::tables::{Hashing, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::builder::WorkerBuilder;
-use switchd::worker::events::QueueLink;
+use switchd::worker::events::{QueueLink, WorkerCommand};
 use switchd::worker::rings::rings;
 use switchd::worker::{Scratch, Turn, Worker};
 
@@ -68,7 +72,12 @@ pub struct Switch {
     tuning: Option<Tuning>,
     /// What its control knows of flows, and which of them get notifications.
     flows: Option<Following>,
+    /// Where the epochs of its jobs begin.
+    epochs: Pcg64Mcg,
 }
+
+/// What a worker is told at its start, at most.
+const ORDERS: usize = 4;
 
 /// The Ethernet address of a port.
 pub fn mac(node: NodeId, port: u16) -> [u8; 6] {
@@ -114,7 +123,13 @@ impl Switch {
                 int: it.int,
             }
         });
-        let config = settings.config();
+        let mut config = settings.config();
+        if config.compute.enabled {
+            let above = parents(plan, node).into_iter();
+            config.compute.parents = above.map(|it| it.2).collect();
+            let own = own_address(plan, node);
+            config.compute.address = own.map_or_else(String::new, |it| it.to_string());
+        }
         let hashing = Hashing {
             seed: plan.nodes[node.index()].hash_seed,
             ..config.hashing(std::iter::empty())
@@ -175,6 +190,7 @@ impl Switch {
             lost_in_rings: 0,
             tuning: None,
             flows: None,
+            epochs: Pcg64Mcg::new(u128::from(hashing.seed) << 64 | 0x0e0c),
         }
     }
 
@@ -208,11 +224,25 @@ impl Switch {
                 self.route(destination.into(), &[(port, None)]);
             }
         }
+        if self.config.compute.enabled {
+            self.learn_of_jobs(plan, node);
+        }
         for (destination, hops) in &planned.routes {
             let hops: Vec<_> = hops.iter().map(|hop| (hop.port, hop.gateway)).collect();
             self.route(*destination, &hops);
         }
         self.program(Time::ZERO);
+    }
+
+    /// The switch is asked at its own addresses, and asks those above at theirs.
+    fn learn_of_jobs(&mut self, plan: &Plan, node: NodeId) {
+        for (&link, port) in plan.nodes[node.index()].ports.iter().zip(0_u16..) {
+            let own = plan.links[link].address(node);
+            self.tell_route(own.into(), &[(port, None)], RouteKind::Local);
+        }
+        for (_, port, address) in parents(plan, node) {
+            self.route(address.into(), &[(port, None)]);
+        }
     }
 
     /// Adds a route, or replaces the one to the same prefix.
@@ -234,8 +264,20 @@ impl Switch {
     }
 
     fn route(&mut self, prefix: ipnet::IpNet, hops: &[(u16, Option<std::net::IpAddr>)]) {
+        self.tell_route(prefix, hops, RouteKind::Unicast);
+    }
+
+    fn tell_route(
+        &mut self,
+        prefix: ipnet::IpNet,
+        hops: &[(u16, Option<std::net::IpAddr>)],
+        kind: RouteKind,
+    ) {
         let key = RouteKey {
-            table: Table::MAIN,
+            table: match kind {
+                RouteKind::Local => Table::LOCAL,
+                _ => Table::MAIN,
+            },
             prefix,
             priority: 0,
             tos: 0,
@@ -247,7 +289,7 @@ impl Switch {
             ..Hop::default()
         };
         let route = Route {
-            kind: RouteKind::Unicast,
+            kind,
             protocol: 4,
             hops: hops.iter().map(hop).collect(),
             next_hop: None,
@@ -293,10 +335,16 @@ impl Switch {
         let ids = (0..self.ports).map(|port| PortId(u16::try_from(port).expect("few ports")));
         self.ledger = Ledger::new(self.ports, 1);
         self.quality = Arc::new(QualityTable::new(self.ports));
+        let (orders, commands) = crossbeam_channel::bounded(ORDERS);
         let iqcn = self.config.iqcn.enabled;
-        let following = iqcn.then(|| Following::new(&self.config, self.seed));
-        let (flows, commands) = following.unzip();
-        self.flows = flows;
+        self.flows = iqcn.then(|| Following::new(&self.config, self.seed, &orders));
+        if self.config.compute.enabled {
+            let settings = self.config.compute.settings(None);
+            let epoch = self.epochs.next_u32();
+            let engine = Engine::new(settings, epoch, self.stats.compute.clone());
+            let sent = orders.send(WorkerCommand::Compute(Box::new(engine)));
+            sent.expect("there is room for all");
+        }
         let reader: Reader<Tables> = self.publisher.reader();
         let transmit = self.config.memory.ring.transmit();
         let device = |port: PortId| {
@@ -320,7 +368,7 @@ impl Switch {
                 stats: self.stats.clone(),
                 events,
                 // Nobody drains it.
-                commands: commands.unwrap_or_else(crossbeam_channel::never),
+                commands,
                 queue_link: QueueLink::none(),
             }
             .build(),
@@ -374,6 +422,15 @@ impl Switch {
             }
         }
         self.ready.clear();
+        let compute = &self.stats.compute;
+        for now in [
+            &compute.jobs,
+            &compute.slots_open,
+            &compute.memory,
+            &compute.waiting,
+        ] {
+            now.set(0);
+        }
         for queue in self.stats.ports.iter().flat_map(|port| &port.queues) {
             queue.discarded_packets.add(queue.depth_packets.get());
             queue.depth_packets.set(0);

@@ -49,6 +49,10 @@ pub struct Totals {
     pub reorder_time_us: u64,
     /// Deepest queue that was seen, in bytes.
     pub queue_bytes: u32,
+    /// What switches and members counted of jobs, and the bytes that leaves of jobs sent up; empty
+    /// without jobs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub jobs: BTreeMap<&'static str, u64>,
 }
 
 /// Adds to the sum of that name, unless there is nothing to add.

@@ -96,7 +96,7 @@ impl Collective {
     }
 
     /// What the engine goes by, but for the secret; nothing without a leaf.
-    pub(super) fn engine(&self) -> Option<CollectiveConfig> {
+    pub fn engine(&self) -> Option<CollectiveConfig> {
         Some(CollectiveConfig {
             leaf: self.leaf?,
             port: self.port,

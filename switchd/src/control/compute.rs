@@ -7,14 +7,14 @@ use crate::compute::Engine;
 use crate::config::compute::secret;
 use crate::stats;
 use crate::worker::events::WorkerCommand;
-use std::time::SystemTime;
+use std::hash::{BuildHasher, RandomState};
 
-/// The first epoch of a switch that begins now: seconds of the clock, which no switch before it has
-/// reached. Most of a century fits.
+/// The first epoch of a switch that begins now, drawn from all that there are: a clock may be set
+/// back, and jobs may form faster than it counts. That a job gets the epoch that it had before the
+/// start happens once in four billion times.
 fn first_epoch() -> u32 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seconds = now.unwrap_or_default().as_secs();
-    u32::try_from(seconds).unwrap_or(u32::MAX)
+    let [a, b, c, d, ..] = RandomState::new().hash_one(()).to_ne_bytes();
+    u32::from_ne_bytes([a, b, c, d])
 }
 
 /// A job as operators see it.
@@ -100,5 +100,26 @@ impl State {
         let text = format!("job {job} was ended by an operator");
         self.note_event(Event::new(EventKind::Compute, text));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Jobs that form between two starts.
+    const JOBS: u32 = 100;
+
+    /// SW-42: a switch that is started again within a second, or by a clock that was set back, uses
+    /// no epoch again, also if jobs formed faster than seconds pass.
+    #[test]
+    fn epochs_do_not_come_again_after_a_start() {
+        let starts: Vec<u32> = (0..8).map(|_| first_epoch()).collect();
+        for (number, one) in starts.iter().enumerate() {
+            for other in &starts[..number] {
+                let apart = one.wrapping_sub(*other).min(other.wrapping_sub(*one));
+                assert!(apart >= JOBS, "{starts:?}");
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::definition::{Scenario, Source};
 use super::faults::fault;
+use super::jobs::{collective, compute, jobs};
 use super::keys::{At, Keys, bytes, number, period, place};
 use super::raw::{Number, Payload, Raw, RawHost, RawTopology, ServiceName, TopologyKind};
 use super::refusal::{Read, Refusal};
@@ -62,13 +63,19 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
     guided(&raw.host, &host).map_err(refuse)?;
     let framing = number(&raw.topology.framing, "framing", 0..=1000).map_err(refuse)?;
     let plan = shape.plan(links, v6);
-    let switch = switches(&raw, &plan, poll).map_err(refuse)?;
+    let mut switch = switches(&raw, &plan, poll).map_err(refuse)?;
+    let jobs = jobs(&raw, &plan).map_err(refuse)?;
+    switch.compute = compute(&raw, !jobs.is_empty()).map_err(refuse)?;
+    let collective = collective(&raw).map_err(refuse)?;
     let mut sources = Vec::new();
     for workload in &raw.workload {
         sources.push(source(workload, &plan, read, &line)?);
     }
-    if sources.is_empty() {
-        return Err(refuse((0, "there is no [[workload]]".to_owned())));
+    if sources.is_empty() && jobs.is_empty() {
+        return Err(refuse((
+            0,
+            "there is no [[workload]], and no [[job]]".to_owned(),
+        )));
     }
     let faults = raw.fault.iter().map(|raw| fault(raw, &plan));
     let faults = faults.collect::<At<Vec<_>>>().map_err(refuse)?;
@@ -104,6 +111,8 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         unordered: unordered(&raw.host).map_err(refuse)?,
         message,
         sources,
+        jobs,
+        collective,
         faults,
     };
     // What all workloads have too much of shows at the last one.
@@ -154,7 +163,12 @@ pub(super) fn bounds(scenario: &Scenario, seed: u64) -> Result<(), String> {
             "{messages} messages of {message} bytes, at most {MESSAGES} are possible"
         ));
     }
-    let memory = packet_memory(&scenario.host, scenario.plan().nodes.len(), &workload);
+    let memory = packet_memory(
+        &scenario.host,
+        scenario.plan().nodes.len(),
+        &workload,
+        &scenario.jobs,
+    );
     if memory > MEMORY {
         return Err(format!(
             "the frames that can be under way take {} GiB, {} are possible: fewer flows, or a smaller window",

@@ -1,6 +1,7 @@
 //! The definition of a scenario: what is simulated, and what is drawn at random.
 
 use crate::app::Verb;
+use crate::collective::Job;
 use crate::fault::{Fault, Trouble};
 use crate::flow::Workload;
 use crate::network::{NodeId, Plan};
@@ -10,6 +11,7 @@ use crate::workload::Spec;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::queue::LINE_OVERHEAD;
+use hostd::config::Collective;
 use hostd::verbs::EngineConfig;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -91,6 +93,10 @@ pub struct Scenario {
     pub message: u32,
     /// What is sent.
     pub sources: Vec<Source>,
+    /// Jobs that switches compute for.
+    pub jobs: Vec<Job>,
+    /// How hosts take part in them. Their leaves follow from the plan.
+    pub collective: Collective,
     /// What goes wrong.
     pub faults: Vec<PlannedFault>,
 }

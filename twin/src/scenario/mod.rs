@@ -6,6 +6,7 @@
 mod check;
 mod definition;
 mod faults;
+mod jobs;
 mod keys;
 mod raw;
 mod refusal;

@@ -5,11 +5,11 @@ use crate::app::Verb;
 use crate::sizes::Sizes;
 use common::csig::SignalName;
 use common::units::Rate;
-use hostd::config::FormName;
+use hostd::config::{Collective, FormName};
 use hostd::verbs::{Congestion, CongestionScope, Granularity, Spraying};
 use serde::Deserialize;
 use switchd::config::ecmp::Dlb;
-use switchd::config::{Csig, Int, Iqcn, Qos};
+use switchd::config::{Compute, Csig, Int, Iqcn, Qos};
 use toml::Spanned;
 
 /// A number, and where it stands.
@@ -38,8 +38,40 @@ pub(super) struct Raw {
     pub(super) host: RawHost,
     #[serde(default)]
     pub(super) workload: Vec<Spanned<RawWorkload>>,
+    pub(super) compute: Option<Spanned<Compute>>,
+    #[serde(default)]
+    pub(super) job: Vec<Spanned<RawJob>>,
     #[serde(default)]
     pub(super) fault: Vec<Spanned<RawFault>>,
+}
+
+/// A job that switches compute for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawJob {
+    pub(super) name: Option<String>,
+    pub(super) start: Option<Period>,
+    pub(super) hosts: Option<Spanned<Vec<String>>>,
+    pub(super) members: Number,
+    pub(super) trees: Number,
+    pub(super) slots: Number,
+    pub(super) payload: Number,
+    pub(super) deterministic: Option<bool>,
+    pub(super) collective: Option<CollectiveName>,
+    pub(super) operation: Option<Spanned<String>>,
+    pub(super) element: Option<Spanned<String>>,
+    pub(super) size: Option<Spanned<Bytes>>,
+    pub(super) count: Number,
+    pub(super) root: Number,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum CollectiveName {
+    Allreduce,
+    Reduce,
+    Broadcast,
+    Barrier,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -115,6 +147,7 @@ pub(super) struct RawHost {
     pub(super) timely_high: Option<Spanned<Period>>,
     pub(super) csig: Option<Spanned<RawSignals>>,
     pub(super) int: Option<Spanned<RawInt>>,
+    pub(super) collective: Option<Spanned<Collective>>,
     pub(super) hpcc_flows: Number,
     pub(super) rttcc_probe: Option<Spanned<Period>>,
     pub(super) window: Number,

@@ -26,6 +26,7 @@ pub(super) fn switches(raw: &Raw, plan: &Plan, poll: Span) -> At<SwitchSettings>
         csig: (raw.csig.as_ref()).map(|csig| Arc::new(csig.get_ref().clone())),
         int: (raw.int.as_ref()).map(|int| Arc::new(int.get_ref().clone())),
         iqcn: (raw.iqcn.as_ref()).map(|iqcn| Arc::new(iqcn.get_ref().clone())),
+        compute: None,
         model: None,
     };
     if let (Some(_), Some(at)) = (&settings.qos, place(&raw.switch.queue)) {

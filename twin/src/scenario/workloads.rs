@@ -26,8 +26,9 @@ fn find_host(plan: &Plan, name: &str, at: usize) -> At<NodeId> {
         })
 }
 
-fn hosts(raw: &RawWorkload, plan: &Plan) -> At<Vec<NodeId>> {
-    let Some(list) = &raw.hosts else {
+/// The hosts that a list names; without one all.
+pub(super) fn hosts(list: Option<&Spanned<Vec<String>>>, plan: &Plan) -> At<Vec<NodeId>> {
+    let Some(list) = list else {
         return Ok(plan.host_ids().collect());
     };
     let at = list.span().start;
@@ -125,7 +126,7 @@ fn size(fixed: Sized<'_, Bytes>, drawn: Sized<'_, crate::sizes::Sizes>) -> At<Op
 
 fn pattern(raw: &RawWorkload, plan: &Plan, name: String) -> At<Spec> {
     let at = raw.kind.span().start;
-    let hosts = hosts(raw, plan)?;
+    let hosts = hosts(raw.hosts.as_ref(), plan)?;
     let most = hosts.len() as u64;
     let mut keys = workload_keys(raw);
     for common in ["hosts", "size", "sizes", "apart"] {

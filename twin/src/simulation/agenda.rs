@@ -15,6 +15,8 @@ pub(super) enum Do {
     Look,
     Tune,
     LookAtFlows,
+    /// Members of a job join.
+    Job(usize),
 }
 
 impl Do {
@@ -31,6 +33,7 @@ impl Do {
             Self::Look => (6, 0),
             Self::Tune => (7, 0),
             Self::LookAtFlows => (8, 0),
+            Self::Job(number) => (9, number),
         };
         kind << Self::BITS | u32::try_from(number).expect("fewer than 2^28")
     }
@@ -46,7 +49,8 @@ impl Do {
             5 => Self::Sample,
             6 => Self::Look,
             7 => Self::Tune,
-            _ => Self::LookAtFlows,
+            8 => Self::LookAtFlows,
+            _ => Self::Job(number),
         }
     }
 }

@@ -81,7 +81,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             .find(|one| !one.under_way.is_empty());
         let nodes = waiting.map_or(Vec::new(), |one| vec![one.from, one.to]);
         let what = format!(
-            "{} flows are not over after {} (duration)",
+            "{} flows and members of jobs are not over after {} (duration)",
             self.open, self.scenario.duration
         );
         self.failed(Check::Liveness, &nodes, what)

@@ -10,6 +10,7 @@
 
 mod agenda;
 mod flows;
+pub(crate) mod jobs;
 mod liveness;
 mod operator;
 pub(crate) mod state;
@@ -61,7 +62,7 @@ pub fn run(scenario: &Scenario, seed: u64) -> Result<Outcome, Failure> {
 pub struct Standing {
     /// Virtual time since the workload began; none while applications connect.
     pub since: Option<Span>,
-    /// Flows that are over, and all there are.
+    /// Flows and members of jobs that are over, and all there are.
     pub flows: (usize, usize),
     /// Packet-hops so far.
     pub hops: u64,
@@ -153,7 +154,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
     }
 
     fn standing(&self) -> Standing {
-        let all = self.progress.len();
+        let members = self.jobs.iter().map(|job| job.members.len());
+        let all = self.progress.len() + members.sum::<usize>();
         Standing {
             since: self.began.map(|began| self.fabric.now().since(began)),
             flows: (all - self.open, all),
@@ -193,6 +195,9 @@ impl<const BYTES: bool> Simulation<BYTES> {
             self.fabric.enter(at, Do::Connect(number).code());
         }
         self.break_edge();
+        if self.connections.is_empty() {
+            self.begin();
+        }
         Ok(())
     }
 
@@ -212,7 +217,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
         }
     }
 
-    fn refused(&self, node: NodeId, why: &str) -> Failure {
+    pub(super) fn refused(&self, node: NodeId, why: &str) -> Failure {
         let name = &self.fabric.plan.nodes[node.index()].name;
         self.failed(Check::Service, &[node], format!("{name}: {why}"))
     }
@@ -276,6 +281,10 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 Err(self.failed(check, &[node], what))
             }
             Report::NeedRoute(_) => Ok(()),
+            Report::Member(job, world, end) => {
+                self.end_member(job, world, end);
+                Ok(())
+            }
         }
     }
 
@@ -316,6 +325,9 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 self.fabric.enter(at, Do::Start(number).code());
             }
         }
+        for (number, job) in self.scenario.jobs.iter().enumerate() {
+            self.fabric.enter(began + job.start, Do::Job(number).code());
+        }
         for (number, trouble) in self.troubles.iter().enumerate() {
             if matches!(trouble.fault, Fault::Drift(..)) {
                 continue;
@@ -349,6 +361,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 self.fabric.rouse(from);
             }
             Do::Start(flow) => self.start(flow),
+            Do::Job(number) => self.start_job(number)?,
             Do::Begin(number) => self.trouble(number, true),
             Do::End(number) => self.trouble(number, false),
             Do::Again(number) => self.again(number),
@@ -398,7 +411,10 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 self.trouble(number, false);
             }
         }
-        while !audit::is_at_rest(&mut self.fabric) && self.fabric.now() < limit {
+        let limit = limit.max(self.remains_until());
+        while (!audit::is_at_rest(&mut self.fabric) || self.has_remains())
+            && self.fabric.now() < limit
+        {
             let alive = self.fabric.step(reports, agenda);
             agenda.retain(|code| !matches!(Do::decode(*code), Do::Begin(_)));
             self.follow(reports, agenda)?;
@@ -407,6 +423,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             }
         }
         audit::audit(self)?;
+        self.check_jobs()?;
         audit::audit_end(self)
     }
 }

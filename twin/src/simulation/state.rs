@@ -1,7 +1,9 @@
 //! The state of a simulation, and its beginning.
 
+use super::jobs::{Running, jobs};
 use crate::app::ConnectionId;
 use crate::check::{Check, Failure};
+use crate::collective::leaf_address;
 use crate::fabric::{Fabric, Node};
 use crate::fault::Trouble;
 use crate::flow::{FlowId, Progress, Pulled, Workload};
@@ -63,13 +65,15 @@ pub struct Simulation<const BYTES: bool> {
     /// Flows that triggers have started, and whether they are being started.
     pub(super) starting: VecDeque<FlowId>,
     pub(super) is_starting: bool,
+    /// By job of the scenario.
+    pub(crate) jobs: Vec<Running>,
     pub(crate) troubles: Vec<Trouble>,
     /// By trouble: whether it has begun and not ended. Several may lie over one another.
     pub(super) active: Vec<bool>,
     /// What operators of hosts do.
     pub(super) operators: Pcg64Mcg,
     pub(crate) began: Option<Time>,
-    /// Flows that are not over.
+    /// Flows and members of jobs that are not over.
     pub(super) open: usize,
     pub(crate) samples: Samples,
     pub(super) audited: u64,
@@ -155,7 +159,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
         let workload = scenario.workload(seed);
         let troubles = scenario.troubles(&plan, &mut random(seed, 2));
         let (connections, connection_of) = connections(&workload, seed, scenario.unordered);
-        let region = region(&scenario.host, plan.nodes.len(), &workload);
+        let region = region(&scenario.host, plan.nodes.len(), &workload, &scenario.jobs);
+        let jobs = jobs(scenario, &plan, seed);
         let mut secrets = random(seed, 3);
         let nodes = (0..plan.nodes.len())
             .map(|index| {
@@ -174,6 +179,11 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 let mut slow = scenario.slow_notifiers.iter();
                 if let Some((_, interval)) = slow.find(|(slow, _)| *slow == node) {
                     config.cnp_interval = *interval;
+                }
+                if !scenario.jobs.is_empty() {
+                    let mut collective = scenario.collective.clone();
+                    collective.leaf = Some(leaf_address(&plan, node));
+                    config.collective = collective.engine();
                 }
                 Node::Host(Box::new(Host::new(routes, config, region.clone())))
             })
@@ -197,7 +207,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
             starting: VecDeque::new(),
             is_starting: false,
             progress: vec![Progress::default(); workload.flows.len()],
-            open: workload.flows.len(),
+            open: workload.flows.len() + jobs.iter().map(|job| job.members.len()).sum::<usize>(),
+            jobs,
             fabric: Fabric::new(
                 plan,
                 nodes,

@@ -93,6 +93,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 false => lost.collect(),
             };
             lost.into_iter().for_each(|number| self.give_up(number));
+            self.lose_members(node);
         } else if !dead && !running {
             self.fabric.restart(node);
         }

@@ -339,8 +339,10 @@ impl<M: RegionMemory> Engine<M> {
         end: usize,
     ) {
         let mut left = self.members.waiting.len();
+        // Those that could send nothing stay in front, so that it is their turn when there is room.
+        let mut kept = 0;
         while out.len() < end && left > 0 {
-            let Some(number) = self.members.waiting.pop_front() else {
+            let Some(number) = self.members.waiting.remove(kept) else {
                 return;
             };
             left -= 1;
@@ -363,23 +365,28 @@ impl<M: RegionMemory> Engine<M> {
                     self.members.timers.at_latest(slot, now + ASK_AGAIN);
                 }
                 // Others may have another port.
-                Turn::NoPort => self.hold_up(number, Some(Place::Last), now),
-                Turn::NoFrame => return self.hold_up(number, Some(Place::First), now),
+                Turn::NoPort if out.len() == before => {
+                    self.hold_up(number, Some(kept), now);
+                    kept += 1;
+                }
+                Turn::NoPort => {
+                    let last = self.members.waiting.len();
+                    self.hold_up(number, Some(last), now);
+                }
+                Turn::NoFrame => return self.hold_up(number, Some(kept), now),
             }
         }
     }
 
     /// A member has something to say that cannot leave. `place`: where it goes on to wait.
-    fn hold_up(&mut self, number: u32, place: Option<Place>, now: Time) {
+    fn hold_up(&mut self, number: u32, place: Option<usize>, now: Time) {
         let Some(member) = self.members.members.get_mut(number) else {
             return;
         };
         member.held_up(now);
         member.listed = place.is_some();
-        match place {
-            Some(Place::First) => self.members.waiting.push_front(number),
-            Some(Place::Last) => self.members.waiting.push_back(number),
-            None => {}
+        if let Some(place) = place {
+            self.members.waiting.insert(place, number);
         }
     }
 
@@ -476,11 +483,4 @@ enum Turn {
     NoFrame,
     /// No way to the switch is known.
     NoWay,
-}
-
-/// Where a member waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    First,
-    Last,
 }

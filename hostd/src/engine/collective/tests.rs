@@ -1,10 +1,11 @@
 use super::*;
 use crate::memory::HeapMemory;
+use crate::verbs::Buffer;
 use crate::verbs::{
     CollectiveConfig, CompletionQueueId, Direction, DomainId, EndReason, EngineConfig,
 };
 use common::units::Rate;
-use common::wire::compute::{Flags, HEADER_LEN, Join, Message, Terms};
+use common::wire::compute::{Flags, HEADER_LEN, Join, Message, Terms, Work};
 use common::xdp::frame::Region;
 
 const LEAF: [u8; 4] = [10, 0, 0, 1];
@@ -57,6 +58,11 @@ fn engine() -> (Engine<HeapMemory>, FramePool, MemberRequest) {
 
 /// The frame of a switch that says this.
 fn frame(pool: &mut FramePool, message: Message<'_>) -> Frame {
+    frame_to(pool, 3, message)
+}
+
+/// The same to the member of a rank.
+fn frame_to(pool: &mut FramePool, rank: u16, message: Message<'_>) -> Frame {
     let route = Route {
         source: LEAF.into(),
         source_mac: [2; 6],
@@ -69,7 +75,7 @@ fn frame(pool: &mut FramePool, message: Message<'_>) -> Frame {
         flags: Flags::default(),
         job: 5,
         epoch: 8,
-        rank: 3,
+        rank,
         message,
     };
     let mut bytes = vec![0; AT + packet.len()];
@@ -251,6 +257,61 @@ fn a_full_port_stops_no_others() {
     for (_, frame) in out {
         pool.give(frame);
     }
+}
+
+/// SW-43: members whose port has room for one packet at a time take turns.
+#[test]
+fn members_take_turns_at_a_full_port() {
+    let (mut engine, mut pool, request) = engine();
+    let now = Time::from_nanos(1_000_000);
+    engine.begin_turn(now);
+    engine
+        .set_route(IpAddr::from(LEAF), route(OWN))
+        .expect("legal");
+    let memory = HeapMemory::new(vec![0; 1 << 14]);
+    let keys = engine.register(request.domain, memory, 0, crate::verbs::Access::LOCAL_WRITE);
+    let lkey = keys.expect("room").lkey;
+    let ids = [3, 2].map(|rank| {
+        let request = MemberRequest { rank, ..request };
+        engine.create_member(&request).expect("room")
+    });
+    let mut out = Vec::new();
+    engine.transmit(&mut pool, now, &mut out, 8);
+    out.drain(..).for_each(|(_, frame)| pool.give(frame));
+    let terms = Terms {
+        slots: 32,
+        payload: 256,
+        lease_millis: 2_000,
+        generation: 1,
+    };
+    for (id, rank) in ids.into_iter().zip([3, 2]) {
+        let admit = frame_to(&mut pool, rank, Message::Admit(terms));
+        engine.receive(admit, &mut pool, now);
+        let buffer = Buffer { addr: 0, lkey };
+        let posted = engine.post_collective(
+            id,
+            CollectiveRequest {
+                wr_id: 1,
+                work: Some(Work::Broadcast),
+                root: false,
+                len: 1 << 14,
+                input: buffer,
+                output: buffer,
+            },
+        );
+        posted.expect("room");
+    }
+    let mut sent = [0; 4];
+    for _ in 0..40 {
+        engine.set_room(PortId::FIRST, 1);
+        engine.transmit(&mut pool, now, &mut out, 8);
+        for (_, frame) in out.drain(..) {
+            let packet = Packet::read(&frame.bytes()[AT..]).expect("a message");
+            sent[usize::from(packet.rank)] += 1;
+            pool.give(frame);
+        }
+    }
+    assert_eq!(sent, [0, 0, 20, 20]);
 }
 
 /// HT-50: a member that can say nothing for the lease has lost its switch, whether its port has no

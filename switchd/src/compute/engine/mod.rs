@@ -63,8 +63,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without jobs. `first_epoch` has to be later than those of the engine before it:
-    /// the seconds of the clock are.
+    /// An engine without jobs. What is under way to the one before it must not have epochs of this
+    /// one, so `first_epoch` is drawn at random.
     pub fn new(settings: Settings, first_epoch: u32, stats: Arc<ComputeStats>) -> Self {
         Self {
             free: settings.memory,

@@ -2,6 +2,11 @@
 //! and a doorbell. Only the socket that carries commands and the sharing of memory between
 //! processes are left out.
 
+mod members;
+mod outside;
+
+pub use members::{MemberEnd, NewMember};
+
 use super::check::Check;
 use super::flow::FlowId;
 use super::memory::{Expected, Ledger, Memory};
@@ -11,7 +16,7 @@ use hostd::edge::command::{
     SessionId,
 };
 use hostd::edge::completion::Wake;
-use hostd::verbs::{EngineError, MultipathChange, PortId, Route, Service, Traffic};
+use hostd::verbs::{EngineError, Service, Traffic};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Local, Opcode,
@@ -21,6 +26,7 @@ use hostd_client::abi::doorbell::Doorbell;
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::ring::{Consumer, Producer, RingMemory};
 use hostd_client::abi::types::{Access, Private};
+use members::Members;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -123,6 +129,8 @@ pub enum Report {
     Violated(ConnectionId),
     /// Packets wait for a route to this address.
     NeedRoute(IpAddr),
+    /// A member of a job is done, or was told that the job is over: of this job, its world rank.
+    Member(usize, u16, MemberEnd),
 }
 
 /// The application and its link to the daemon.
@@ -137,6 +145,7 @@ pub struct App<const BYTES: bool> {
     ends: Vec<Endpoint>,
     by_qp: HashMap<u32, usize>,
     by_connection: HashMap<ConnectionId, usize>,
+    members: Members,
     /// A broken engine is simulated: this completion comes twice.
     repeat: Option<u64>,
     seen: u64,
@@ -188,6 +197,7 @@ impl<const BYTES: bool> App<BYTES> {
             ends: Vec::new(),
             by_qp: HashMap::new(),
             by_connection: HashMap::new(),
+            members: Members::default(),
             repeat: None,
             seen: 0,
             violation: None,
@@ -244,13 +254,13 @@ impl<const BYTES: bool> App<BYTES> {
     /// What the daemon refused.
     pub fn add(&mut self, new: NewEnd, mut turn: impl FnMut()) -> Result<(), EngineError> {
         let access = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
-        let memory = Memory::new(new.ledger.clone());
+        let memory = Memory::Stream(new.ledger.clone());
         let registered = self.ask(|answer| SessionCommand::Register(memory, 0, access, answer));
         turn();
         let (lkey, rkey) = answered(registered)?;
         let send = memory_works(RingMemory::<WORK_LEN>::private(RING));
         let receive = memory_works(RingMemory::<WORK_LEN>::private(RING));
-        let slot = u32::try_from(self.ends.len()).expect("few ends");
+        let slot = self.free_slot();
         let request = Box::new(NewQueuePair {
             send_cq: self.queue,
             receive_cq: self.queue,
@@ -301,28 +311,17 @@ impl<const BYTES: bool> App<BYTES> {
         Ok(())
     }
 
+    /// A bit of the doorbell page that nothing has yet.
+    fn free_slot(&self) -> u32 {
+        u32::try_from(self.ends.len() + self.members.len()).expect("few ends and members")
+    }
+
     /// Connects a sender to its peer.
     pub fn connect(&self, connection: ConnectionId, peer: IpAddr) {
         let end = &self.ends[self.by_connection[&connection]];
         let number = u64::try_from(connection).expect("few connections");
         let private = Private::new(&number.to_be_bytes()).expect("eight bytes");
         drop(self.ask(|answer| SessionCommand::Connect(end.qp, peer, SERVICE, private, answer)));
-    }
-
-    /// Tells the daemon how packets to `destination` are addressed.
-    pub fn route(&self, destination: IpAddr, routes: Vec<(PortId, Route)>) {
-        self.tell(Command::SetRoutes(destination.into(), routes));
-    }
-
-    /// Tells the daemon that the link of a port is up, or is not.
-    pub fn set_link(&self, port: PortId, up: bool) {
-        self.tell(Command::SetLinkUp(port, up));
-    }
-
-    /// Asks for a change of a connection that carries data, as an operator does.
-    pub fn change(&self, qpn: u32, change: MultipathChange) {
-        let (answer, _) = oneshot::channel();
-        self.tell(Command::ChangeMultipath(qpn, change, answer));
     }
 
     /// Tells the daemon that the next flow of a connection has so many bytes.
@@ -467,6 +466,9 @@ impl<const BYTES: bool> App<BYTES> {
     }
 
     fn take(&mut self, entry: &CompletionEntry, verb: Verb, reports: &mut Vec<Report>) {
+        if self.take_collective(entry, reports) {
+            return;
+        }
         let Some(&index) = self.by_qp.get(&entry.qp) else {
             let what = format!("a completion of queue pair {}, which is not ours", entry.qp);
             self.complain(Check::ExactlyOnce, what);

@@ -34,6 +34,7 @@ pub(super) struct Peers {
 pub(super) struct Company {
     crew: Option<Crew>,
     processes: Vec<Process>,
+    _folder: TempDir,
 }
 
 impl Company {
@@ -131,16 +132,9 @@ impl Peers {
 
     /// Starts the ranks of a contender, one on each host of a laboratory.
     pub(super) fn start(&self, lab: &Lab, contender: Contender) -> Result<Company, String> {
-        let kind = match contender {
-            Contender::MpiForced(_, number) => format!("mpi-{number}"),
-            Contender::Mpi => "mpi".to_owned(),
-            _ => "gloo".to_owned(),
-        };
-        let stem = format!("{}-{kind}", lab.name());
-        let (socket, log) = (
-            self.path(&format!("{stem}.sock")),
-            self.path(&format!("{stem}.log")),
-        );
+        let folder = tempfile::tempdir_in(self.folder.path());
+        let folder = folder.map_err(|error| error.to_string())?;
+        let (socket, log) = (folder.path().join("sock"), folder.path().join("log"));
         let listener = UnixListener::bind(&socket).map_err(|error| error.to_string())?;
         let mut processes = match contender {
             Contender::Gloo => self.gloo(lab, &socket, &log)?,
@@ -152,6 +146,7 @@ impl Peers {
         Ok(Company {
             crew: Some(crew),
             processes,
+            _folder: folder,
         })
     }
 

@@ -1,6 +1,8 @@
 //! SW-41: the arithmetic of collectives, beside a copy of the same bytes.
 //!
-//! Vectors of a chunk, as a switch adds them: both are in the first-level cache.
+//! Vectors of a chunk. Once as a switch has them: contributions in the frames of a ring, added to
+//! the slots of a job, neither of which is in the first-level cache. And once the same two vectors
+//! again and again, which are.
 
 use crate::measure::{Better, Bound, Figure, Group, Subject, busy_time};
 use reduce::{Element, Operation, reduce};
@@ -10,9 +12,16 @@ use std::hint::black_box;
 const LEN: usize = 1_400;
 
 /// Vectors of a turn.
-const VECTORS: u32 = 400_000;
+const VECTORS: usize = 200_000;
 
-/// What a sum of binary32 reaches at least of the copy.
+/// Frames of a ring, and the bytes from one to the next.
+const FRAMES: usize = 2_048;
+const FRAME: usize = 4_096;
+
+/// Slots of a job in both versions.
+const SLOTS: usize = 512;
+
+/// What a sum of binary32 reaches at least of the copy, where a switch has them.
 const LEAST: f64 = 0.5;
 
 /// Who takes turns, and what it does; a copy does nothing else.
@@ -30,9 +39,9 @@ const F32: usize = 1;
 
 /// The bench.
 struct Arithmetic {
-    groups: [Group; 1],
-    into: Vec<u8>,
-    from: Vec<u8>,
+    groups: [Group; 2],
+    slots: Vec<u8>,
+    frames: Vec<u8>,
 }
 
 /// Makes the vectors.
@@ -41,14 +50,17 @@ struct Arithmetic {
 /// None.
 pub fn prepare() -> Result<Box<dyn Subject>, String> {
     let names = CONTENDERS.map(|(name, _)| name);
-    let title = format!("vectors of {LEN} bytes, one added to the other");
-    let mut group = Group::beside_first(title, "GB/s", Better::High, &names);
-    group.figures[F32 - 1] = Figure::ratio(&names, F32, 0, Some(Bound::AtLeast(LEAST)));
+    let group = |title: &str| {
+        let title = format!("vectors of {LEN} bytes, {title}");
+        Group::beside_first(title, "GB/s", Better::High, &names)
+    };
+    let mut spread = group("from the frames of a ring to the slots of a job");
+    spread.figures[F32 - 1] = Figure::ratio(&names, F32, 0, Some(Bound::AtLeast(LEAST)));
     // Zeros: whatever is done with them again and again, no float becomes subnormal.
     Ok(Box::new(Arithmetic {
-        groups: [group],
-        into: vec![0; LEN],
-        from: vec![0; LEN],
+        groups: [spread, group("both in the first-level cache")],
+        slots: vec![0; SLOTS * LEN],
+        frames: vec![0; FRAMES * FRAME],
     }))
 }
 
@@ -57,11 +69,14 @@ impl Subject for Arithmetic {
         &self.groups
     }
 
-    fn turn(&mut self, _: usize, contender: usize) -> Result<f64, String> {
+    fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
         let work = CONTENDERS[contender].1;
+        let (slots, frames) = [(SLOTS, FRAMES), (1, 1)][group];
         let began = busy_time();
-        for _ in 0..VECTORS {
-            let (into, from) = (black_box(&mut self.into[..]), black_box(&self.from[..]));
+        for number in 0..VECTORS {
+            let (slot, frame) = (number % slots * LEN, number % frames * FRAME);
+            let into = black_box(&mut self.slots[slot..slot + LEN]);
+            let from = black_box(&self.frames[frame..frame + LEN]);
             match work {
                 Some((operation, element)) => {
                     reduce(operation, element, into, from).map_err(|error| error.to_string())?;
@@ -71,7 +86,7 @@ impl Subject for Arithmetic {
         }
         let busy = busy_time() - began;
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-        let gigabytes = (u64::from(VECTORS) * LEN as u64) as f64 / 1e9;
+        let gigabytes = (VECTORS * LEN) as f64 / 1e9;
         Ok(gigabytes / busy.as_secs_f64())
     }
 }

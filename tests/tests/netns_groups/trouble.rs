@@ -91,7 +91,7 @@ fn check_anew(rig: &Rig) {
     assert_eq!(rig.group(SIZE, member, || {}), [true; SIZE]);
 }
 
-/// HT-50, SW-43: an operator ends the job at a leaf, and at the spine, in the middle of a vector:
+/// HT-50, SW-42: an operator ends the job at a leaf, and at the spine, in the middle of a vector:
 /// all go on between the hosts with exact results, and know why.
 #[test]
 fn a_deleted_job_ends_in_a_fallback() {
@@ -114,7 +114,7 @@ fn a_deleted_job_ends_in_a_fallback() {
     }
 }
 
-/// HT-50, SW-43: the leaf has room for one job: the second group is refused explicitly, says so,
+/// HT-50, SW-42: the leaf has room for one job: the second group is refused explicitly, says so,
 /// and goes between the hosts, while the first one stays with the switches. When that has gone, the
 /// next one has its place. Memory for slots runs out in the same way.
 #[test]
@@ -135,9 +135,9 @@ fn a_full_switch_refuses_explicitly() {
             for fallback in rig.group(SIZE, second, || {}) {
                 println!("{fallback}");
                 assert_eq!(fallback.done, 0);
-                assert_eq!(fallback.reason, FailureReason::Full);
+                assert_eq!(fallback.reason, FailureReason::TooManyJobs);
             }
-            assert!(rig.fallbacks("h2", "full"), "hostd counts it");
+            assert!(rig.fallbacks("h2", "too_many_jobs"), "hostd counts it");
         }
         check(&context, &mut group, 100_000, 3).unwrap();
         assert!(group.uses_switches(), "{:?}", group.fallback());

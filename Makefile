@@ -13,6 +13,8 @@
 #   make soak       random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`; then
 #                   ten thousand random jobs of in-network compute, a thousand whose marks follow the traffic,
 #                   and applications that attack hostd, or are killed
+#                   for minutes a thousand whose marks follow the traffic, applications that attack hostd, or are
+#                   killed, and collectives through a switch while packets are lost
 #   make pictures   the dashboards of the manual, drawn from a real Prometheus over a laboratory
 #   make build      the release binaries, in target/release, and the C library, in target/library
 #   make install    what `make build` built, units and configuration: PREFIX=/usr/local, DESTDIR= for packages
@@ -118,6 +120,7 @@ soak: setup
 	$(CARGO) test --release -p hostd --test edge -- --ignored --nocapture --test-threads 1
 	$(CARGO) build --workspace --bins
 	$(CARGO) test -p fabric-tests --test netns_paths -- --ignored --nocapture
+	$(CARGO) test -p hostd-client --test collectives -- --ignored --nocapture
 
 clean:
 	$(CARGO) clean

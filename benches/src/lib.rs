@@ -19,6 +19,8 @@
 //!   copy        a file across a fabric: hostcp, hostperf and the kernel's TCP
 //!   idle        processor time of daemons without traffic
 //!   transport   the transport engine, both ends in one thread
+//!   arithmetic  that of collectives, beside copies
+//!   allreduce   through the switches, beside rings, Open MPI and gloo
 //!   transports  hostd between two hosts, beside bare AF_XDP and the kernel
 //!   twin        whole fabrics in virtual time
 //!
@@ -30,6 +32,8 @@
 
 pub mod against;
 pub mod aiecn;
+pub mod allreduce;
+pub mod arithmetic;
 pub mod copy;
 pub mod everything;
 pub mod forward;

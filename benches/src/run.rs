@@ -4,7 +4,10 @@ use crate::measure::Subject;
 use crate::measure::machine::Counters;
 use crate::measure::rounds::{self, Plan};
 use crate::report::GroupResult;
-use crate::{aiecn, copy, forward, idle, lookup, pipeline, transport, transports, twin};
+use crate::{
+    aiecn, allreduce, arithmetic, copy, forward, idle, lookup, pipeline, transport, transports,
+    twin,
+};
 use std::time::{Duration, Instant};
 
 /// A bench.
@@ -79,6 +82,20 @@ pub const BENCHES: &[Bench] = &[
         privileged: true,
         seconds: 45,
         prepare: transports::prepare,
+    },
+    Bench {
+        name: "arithmetic",
+        about: "the arithmetic of collectives, beside a copy of the same bytes",
+        privileged: false,
+        seconds: 30,
+        prepare: arithmetic::prepare,
+    },
+    Bench {
+        name: "allreduce",
+        about: "allreduce through switches, beside hostd's own ring and doubling, Open MPI and gloo",
+        privileged: true,
+        seconds: 40,
+        prepare: allreduce::prepare,
     },
     Bench {
         name: "twin",

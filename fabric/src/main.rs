@@ -158,6 +158,9 @@ struct Up {
     /// Let packets tell of congestion (CSIG): `fabric lab mesh` and hostctl csig show it
     #[arg(long)]
     csig: bool,
+    /// Let switches compute for jobs: `hostallreduce --algorithm inc`, `switchctl inc jobs`
+    #[arg(long, conflicts_with = "l2")]
+    compute: bool,
     /// Put all hosts in one network: the switches' ports are in bridges, and nothing is routed
     #[arg(long)]
     l2: bool,
@@ -272,6 +275,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
         daemons,
         qos: up.qos,
         csig: up.csig,
+        compute: up.compute,
         l2: up.l2,
         vlans: up.vlans.unwrap_or(0),
         taps: up.tap,

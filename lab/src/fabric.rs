@@ -102,6 +102,13 @@ impl Builder {
         self
     }
 
+    /// Switches compute for jobs, and hosts ask their leaf to.
+    #[must_use]
+    pub fn compute(mut self) -> Builder {
+        self.options.compute = true;
+        self
+    }
+
     /// Which daemons run.
     #[must_use]
     pub fn daemons(mut self, daemons: Daemons) -> Builder {

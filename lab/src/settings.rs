@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -207,7 +208,46 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
     if options.csig {
         all.insert("csig".to_owned(), Value::Table(csig(plan, node)));
     }
+    if options.compute {
+        all.insert("compute".to_owned(), Value::Table(compute(plan, node)));
+    }
     all
+}
+
+/// `[compute]` of a switch: the spines are the parents of each leaf, which asks from an address
+/// that all of them have a route to.
+fn compute(plan: &Topology, node: &Node) -> Table {
+    let text = |address: IpAddr| Value::String(address.to_string());
+    let mut all = table([
+        ("enabled", Value::Boolean(true)),
+        ("dscp", Value::Integer(JOBS_DSCP)),
+    ]);
+    if node.role == NodeRole::Leaf {
+        let up = plan.links.iter().filter(|it| it.lower.node == node.name);
+        let parents = up.map(|link| text(link.upper.addresses[0].0)).collect();
+        all.insert("parents".to_owned(), Value::Array(parents));
+        let own = plan.address(&node.name, false).expect("a link");
+        all.insert("address".to_owned(), text(own));
+    }
+    all
+}
+
+/// What switches and hosts send for jobs has priority 3, as hostd's data.
+const JOBS_DSCP: i64 = 26;
+
+/// `[collective]` of a host: all hosts of a leaf know it by the same address. What is late because a
+/// switch waits for a core is not lost.
+fn collective(plan: &Topology, node: &Node) -> Table {
+    let mut links = plan.links.iter();
+    let own = links.find(|it| it.lower.node == node.name);
+    let leaf = &own.expect("a host has a link").upper.node;
+    let leaf = plan.address(leaf, false).expect("a leaf has links");
+    table([
+        ("leaf", Value::String(leaf.to_string())),
+        ("dscp", Value::Integer(JOBS_DSCP)),
+        ("rto_min_us", Value::Integer(LATE_BY_US)),
+        ("rto_initial_us", Value::Integer(2 * LATE_BY_US)),
+    ])
 }
 
 /// `[csig]` of a switch: locators name it, and whether the port leads to hosts.
@@ -471,6 +511,10 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
     if options.csig {
         all.insert("csig".to_owned(), Value::Table(host_csig(plan)));
     }
+    if options.compute {
+        let collective = collective(plan, node);
+        all.insert("collective".to_owned(), Value::Table(collective));
+    }
     all
 }
 
@@ -478,6 +522,33 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
 mod tests {
     use super::*;
     use common::config::Settings;
+
+    /// SW-40: all daemons of a laboratory that computes take their configuration. The hosts of a leaf
+    /// ask it at one address, and leaves ask all spines.
+    #[test]
+    fn laboratories_compute() {
+        let options = Options {
+            hosts: 4,
+            compute: true,
+            ..Options::default()
+        };
+        let plan = Topology::plan(&options);
+        for node in plan.nodes.iter().filter(|node| node.role.is_switch()) {
+            let config: Config = switchd(&options, &plan, node).try_into().unwrap();
+            assert_eq!(config.validate(), Ok(()), "{}", node.name);
+            let parents = match node.role {
+                NodeRole::Leaf => usize::from(options.spines),
+                _ => 0,
+            };
+            assert_eq!(config.compute.parents.len(), parents, "{}", node.name);
+        }
+        let leaf = |host: &str| {
+            let table = hostd(&options, &plan, plan.known(host).unwrap());
+            table["collective"]["leaf"].as_str().map(str::to_owned)
+        };
+        assert_eq!(leaf("h1"), leaf("h2"));
+        assert_eq!(leaf("h3").as_deref(), Some("10.2.3.1"));
+    }
 
     /// SW-12: each switch of a lossless laboratory has a configuration that is accepted as it is,
     /// with headroom that switchd computes, whose peers are daemons; and its buffer holds it all.

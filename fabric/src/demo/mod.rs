@@ -1,6 +1,8 @@
-//! The demonstration, in four chapters: a real file over every path of a fabric, what many paths
-//! give while one of them dies, incast in a lossless class, and congestion controls side by side.
+//! The demonstration, in five chapters: a real file over every path of a fabric, what many paths
+//! give while one of them dies, incast in a lossless class, congestion controls side by side, and
+//! vectors that switches add.
 
+mod allreduce;
 mod controls;
 mod copy;
 mod incast;
@@ -55,14 +57,17 @@ enum Chapter {
     Incast,
     /// The same incast with three congestion controls, in virtual time
     Controls,
+    /// Vectors of all hosts, added by the switches, one of which is killed
+    Allreduce,
 }
 
 impl Chapter {
-    const ALL: [Chapter; 4] = [
+    const ALL: [Chapter; 5] = [
         Chapter::Copy,
         Chapter::Paths,
         Chapter::Incast,
         Chapter::Controls,
+        Chapter::Allreduce,
     ];
 
     /// The chapter's laboratory, if it has one.
@@ -71,6 +76,7 @@ impl Chapter {
             Chapter::Copy => Some(copy::NAME),
             Chapter::Paths => Some(paths::NAME),
             Chapter::Incast => Some(incast::NAME),
+            Chapter::Allreduce => Some(allreduce::NAME),
             Chapter::Controls => None,
         }
     }
@@ -87,6 +93,7 @@ impl Chapter {
                 "leaf1 switchctl show events",
                 "h5 hostctl show pauses",
             ],
+            Chapter::Allreduce => &["leaf1 switchctl inc jobs", "h1 hostctl status"],
             Chapter::Controls => &[],
         }
     }
@@ -131,6 +138,7 @@ impl Demo {
             Chapter::Copy => copy::run(stage, self.file.as_deref(), self.speed),
             Chapter::Paths => paths::run(stage, &self.folder()),
             Chapter::Incast => incast::run(stage, &self.folder()),
+            Chapter::Allreduce => allreduce::run(stage),
             Chapter::Controls => controls::run(stage, &self.folder()),
         };
         stage.interrupts.settle();

@@ -134,6 +134,9 @@ pub struct Options {
     /// Packets of hosts have congestion signals, and switches write them.
     #[serde(default)]
     pub csig: bool,
+    /// Switches compute for jobs, and hosts ask their leaf to.
+    #[serde(default)]
+    pub compute: bool,
     /// All hosts are in one network: switches have their ports in a bridge each, and no addresses.
     #[serde(default)]
     pub l2: bool,
@@ -196,6 +199,7 @@ impl Default for Options {
             daemons: Daemons::All,
             qos: Qos::default(),
             csig: false,
+            compute: false,
             l2: false,
             vlans: 0,
             taps: Vec::new(),
@@ -234,6 +238,10 @@ impl Options {
                     self.mtu
                 ),
             );
+        }
+        if self.compute && self.l2 {
+            let reason = "with --l2 switches have no address to be asked at".to_owned();
+            return bad("--compute", reason);
         }
         if self.vlans > 0 {
             if !self.l2 {

@@ -161,7 +161,7 @@ fn a_job_that_waits_too_long_loses_by_reason() {
     let mut switch = computing(1);
     let flood = frame(0, false, &packet(3, 0, Message::KeepAlive));
     let parsed = crate::ingress::parse::parse(&flood, mac(0, false)).expect("a packet");
-    let most = Backlog::<()>::MOST / 16;
+    let most = Backlog::<()>::ALONE;
     switch.turn();
     for _ in 0..most + 3 {
         let worker = &mut switch.workers[0];

@@ -81,6 +81,7 @@ fn roots_are_special() {
     };
     let broadcast = of(Collective::Broadcast { root: 1 }, [24, 0, 40]);
     assert_eq!((broadcast.agreed, broadcast.holder), (24, None));
+    assert_eq!(broadcast.done, [24; 3], "nobody has more than counts");
     let reduce = Collective::Reduce {
         operation: Operation::Sum,
         element: Element::U64,
@@ -90,6 +91,49 @@ fn roots_are_special() {
     assert_eq!((reduced.agreed, reduced.holder), (40, Some(1)));
     assert_eq!(reduced.lacking().collect::<Vec<_>>(), [(2, 16)]);
     assert_eq!(of(reduce, [24, 0, 24]).holder, None);
+}
+
+/// HT-50: the root of a broadcast has all of it, whatever it says of results: it gives to those that
+/// lack some after another one has left with the whole.
+#[test]
+fn the_root_of_a_broadcast_can_always_give() {
+    let position = |done| {
+        at(3, done).map(|it| Position {
+            call: call(Collective::Broadcast { root: 1 }, 64),
+            ..it
+        })
+    };
+    let agreed = agree(&[position(24), position(0), None]).expect("a way");
+    assert_eq!((agreed.complete, agreed.holder), (true, Some(1)));
+    assert_eq!(agreed.lacking().collect::<Vec<_>>(), [(0, 24)]);
+}
+
+/// HT-50: one that is complete has all, whatever it says of bytes.
+#[test]
+fn who_is_complete_has_all() {
+    let complete = at(3, 16).map(|it| Position {
+        complete: true,
+        ..it
+    });
+    let agreed = agree(&[at(3, 40), complete]).expect("a way");
+    assert_eq!((agreed.agreed, agreed.holder), (64, Some(1)));
+    assert_eq!(agreed.lacking().collect::<Vec<_>>(), [(0, 40)]);
+}
+
+/// HT-50: what goes between the hosts goes on there, though others are further: no switch has
+/// computed anything of it.
+#[test]
+fn what_goes_between_the_hosts_goes_on() {
+    let between = at(3, 0).map(|it| Position {
+        switched: false,
+        ..it
+    });
+    for further in [at(4, 0), None] {
+        let agreed = agree(&[between, further, between]).expect("a way");
+        assert_eq!((agreed.sequence, agreed.complete), (3, false));
+        assert_eq!((agreed.agreed, agreed.holder), (0, None));
+        assert_eq!(agreed.lacking().count(), 0);
+    }
 }
 
 /// HT-50: those that call something else, and those that say what cannot be, are named.
@@ -108,6 +152,13 @@ fn what_cannot_be_is_refused() {
     };
     protocol(&[at(3, 0), at(3, 0).map(between)], 1);
     protocol(&[at(3, 8).map(between), at(3, 8).map(between)], 0);
+    let complete = |it: Position| Position {
+        complete: true,
+        ..it
+    };
+    protocol(&[at(3, 0), at(4, 0).map(complete)], 1);
+    let both = at(3, 0).map(between).map(complete);
+    protocol(&[at(3, 0).map(between), both], 1);
     let other = at(3, 0).map(|it| Position {
         call: call(SUM, 32),
         ..it

@@ -1,0 +1,147 @@
+//! Results through two levels.
+
+use std::time::Duration;
+
+use hostd_client::group::{Algorithm, Element, Operation, Vector};
+use lab::privileged;
+
+use crate::rig::{Rig, check, numbers, read, region};
+
+/// SW-40, HT-50: four members on two leaves with a spine, and with two spines, of which the first
+/// one has the job: exact results of all kinds of collectives, through the switches.
+#[test]
+fn groups_go_through_two_levels() {
+    if !privileged() {
+        return;
+    }
+    for (name, spines) in [("glevels", 1), ("gspines", 2)] {
+        let rig = Rig::new(name, [2, spines, 4]);
+        let member = |context: hostd_client::Context, mut group: hostd_client::group::Group| {
+            for (seed, len) in [4, 1_400, 1_404, 100_000, 3 << 20].into_iter().enumerate() {
+                check(&context, &mut group, len, seed as u64).unwrap();
+            }
+            let (rank, len) = (group.rank(), 10_000);
+            group.barrier().unwrap();
+            let memory = region(&context, &numbers(rank, len, 9));
+            let vector = Vector::new(&memory, 0, len);
+            group.broadcast(3, vector).unwrap();
+            assert!(read(&memory, len) == numbers(3, len, 9), "rank {rank}");
+            let (max, element) = (Operation::Max, Element::I64);
+            group.reduce(max, element, 1, vector).unwrap();
+            assert!(read(&memory, len) == numbers(3, len, 9), "all are equal");
+            assert!(group.uses_switches(), "{:?}", group.fallback());
+            group.barrier().unwrap();
+        };
+        rig.group(4, member, || {});
+        for switch in rig.switches() {
+            let jobs = rig.jobs(switch);
+            let expected = usize::from(switch != "spine2");
+            assert_eq!(jobs.len(), expected, "{switch}: {jobs:?}");
+        }
+    }
+}
+
+/// SW-40: the uplink of a leaf carries at most 1.1 times the vector, though four members are below
+/// it, and so does the downlink.
+#[test]
+fn an_uplink_carries_the_vector_once() {
+    const LEN: usize = 4 << 20;
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::new("guplink", [2, 1, 8]);
+    let sent = || {
+        let up = rig.sent("leaf1", "spine1");
+        [up, rig.sent("spine1", "leaf1")].map(|bytes| i64::try_from(bytes).unwrap())
+    };
+    let counted = std::sync::Mutex::new(Vec::new());
+    let member = |context: hostd_client::Context, mut group: hostd_client::group::Group| {
+        check(&context, &mut group, 4, 0).unwrap();
+        // A leaf that waits for a core has its sums sent again: the least of some counts.
+        for seed in 1..6 {
+            group.barrier().unwrap();
+            let before = sent();
+            group.barrier().unwrap();
+            check(&context, &mut group, LEN, seed).unwrap();
+            if group.rank() == 0 {
+                let after = sent();
+                let counts = [after[0] - before[0], after[1] - before[1]];
+                counted.lock().unwrap().push(counts);
+            }
+        }
+        assert!(group.uses_switches(), "{:?}", group.fallback());
+    };
+    rig.group(8, member, || {});
+    let counted = counted.into_inner().unwrap();
+    println!("bytes up and down for {LEN}: {counted:?}");
+    for way in 0..2 {
+        let least = counted.iter().map(|counts| counts[way]).min().unwrap();
+        assert!(least >= LEN as i64, "{counted:?}");
+        assert!(least * 10 <= LEN as i64 * 11, "{counted:?}");
+    }
+}
+
+/// Floats of very different sizes, whose sum depends on the order.
+fn floats(rank: usize, count: usize, seed: u64) -> Vec<f32> {
+    let bytes = numbers(rank, count * 4, seed);
+    let float = |bytes: &[u8]| {
+        let mantissa = f32::from(u16::from_le_bytes([bytes[0], bytes[1]])) + 1.0;
+        let scale = f32::from(bytes[2] % 40) - 20.0;
+        let sign = if bytes[3] % 2 == 0 { 1.0 } else { -1.0 };
+        sign * mantissa * scale.exp2()
+    };
+    bytes.chunks(4).map(float).collect()
+}
+
+/// SW-43: a deterministic group has the bits of ((r0 + r1) + r2) + r3 whatever member comes last,
+/// through the leaf and between the hosts; without that the order of arrival shows.
+#[test]
+fn deterministic_groups_have_the_same_bits() {
+    const COUNT: usize = 10_000;
+    const ROUNDS: usize = 12;
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::new("gdeterm", [1, 1, 4]);
+    let in_order = {
+        let mut sum = floats(0, COUNT, 5);
+        for rank in 1..4 {
+            let other = floats(rank, COUNT, 5);
+            sum.iter_mut().zip(other).for_each(|(sum, it)| *sum += it);
+        }
+        let bytes = sum.into_iter().flat_map(f32::to_le_bytes);
+        bytes.collect::<Vec<u8>>()
+    };
+    let same = |deterministic: bool| {
+        let member = |context: hostd_client::Context, mut group: hostd_client::group::Group| {
+            group.set_deterministic(deterministic);
+            let (rank, mut same) = (group.rank(), 0);
+            let own = floats(rank, COUNT, 5).into_iter();
+            let own: Vec<u8> = own.flat_map(f32::to_le_bytes).collect();
+            for round in 0..ROUNDS {
+                group.set_algorithm(Algorithm::Auto);
+                group.barrier().unwrap();
+                // Each in turn is the last one.
+                if round % 4 == rank {
+                    std::thread::sleep(Duration::from_millis(15));
+                }
+                let between = deterministic && round >= ROUNDS - 2;
+                if between {
+                    group.set_algorithm(Algorithm::Chain);
+                }
+                let memory = region(&context, &own);
+                let vector = Vector::new(&memory, 0, own.len());
+                let (sum, element) = (Operation::Sum, Element::F32);
+                group.allreduce(sum, element, vector).unwrap();
+                same += usize::from(read(&memory, own.len()) == in_order);
+                assert_eq!(group.uses_switches(), !between, "{:?}", group.fallback());
+            }
+            same
+        };
+        rig.group(4, member, || {})
+    };
+    assert_eq!(same(true), [ROUNDS; 4]);
+    let any = same(false);
+    assert!(any.iter().all(|same| *same == any[0]), "{any:?}");
+    assert!(any[0] < ROUNDS, "the order of arrival is seen");
+}

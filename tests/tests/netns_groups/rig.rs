@@ -1,0 +1,200 @@
+//! A laboratory that computes, and members on its hosts.
+
+use std::net::SocketAddr;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use hostd_client::group::{Element, Group, GroupError, GroupOptions, Operation, Vector};
+use hostd_client::{Access, Context, Region};
+use lab::observe::{fabric, rows};
+use lab::{Lab, node_dir};
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde_json::Value;
+
+/// How long a daemon may take to answer on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) struct Rig {
+    pub(crate) lab: Lab,
+    port: AtomicU16,
+}
+
+impl Rig {
+    /// A laboratory of so many leaves, spines and hosts.
+    pub(crate) fn new(name: &str, [leaves, spines, hosts]: [u8; 3]) -> Self {
+        let lab = fabric(name).size(leaves, spines, hosts).compute();
+        Self {
+            lab: lab.up().unwrap(),
+            port: AtomicU16::new(19_000),
+        }
+    }
+
+    /// Changes what a switch computes by, and starts it again.
+    pub(crate) fn configure(&self, node: &str, key: &str, value: impl Into<toml::Value>) {
+        let path = node_dir(self.lab.name(), node).join("switchd.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut all: toml::Table = text.parse().unwrap();
+        let compute = all["compute"].as_table_mut().unwrap();
+        compute.insert(key.to_owned(), value.into());
+        std::fs::write(&path, all.to_string()).unwrap();
+        self.lab.restart(node).unwrap();
+    }
+
+    /// Where rank 0 of the next group waits.
+    pub(crate) fn root(&self) -> SocketAddr {
+        let port = self.port.fetch_add(1, Ordering::Relaxed);
+        SocketAddr::new(self.lab.host("h1").address(false), port)
+    }
+
+    /// A session with the daemon of the host of a rank.
+    pub(crate) fn session(&self, rank: usize) -> Context {
+        let hosts = self.lab.hosts();
+        let host = hosts[rank % hosts.len()];
+        let socket = node_dir(self.lab.name(), host).join("hostd.sock");
+        Context::connect_within(&socket, PATIENCE).unwrap()
+    }
+
+    /// Runs `member` for each of `size` ranks of a group, on a thread of its own; what they
+    /// return. `meanwhile` runs on this one.
+    pub(crate) fn group<T: Send>(
+        &self,
+        size: usize,
+        member: impl Fn(Context, Group) -> T + Sync,
+        meanwhile: impl FnOnce(),
+    ) -> Vec<T> {
+        let root = self.root();
+        std::thread::scope(|scope| {
+            let start = |rank| {
+                let (context, member) = (self.session(rank), &member);
+                scope.spawn(move || {
+                    let group = enter(&context, root, rank, size).unwrap();
+                    member(context, group)
+                })
+            };
+            let threads: Vec<_> = (0..size).map(start).collect();
+            meanwhile();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, T>| thread.join();
+            let ends: Vec<_> = threads.into_iter().map(join).collect();
+            let unwind = |panic| std::panic::resume_unwind(panic);
+            let ends = ends.into_iter().map(|end| end.unwrap_or_else(unwind));
+            ends.collect()
+        })
+    }
+
+    /// `hostallreduce` as a rank, on its host.
+    pub(crate) fn tool(&self, root: SocketAddr, rank: usize, words: &[&str]) -> Child {
+        let hosts = self.lab.hosts();
+        let mut command = self.lab.host(hosts[rank]).command(["hostallreduce"]);
+        command
+            .args(["--root", &root.ip().to_string()])
+            .args(["--port", &root.port().to_string()])
+            .args(["--rank", &rank.to_string()])
+            .args(["--ranks", &hosts.len().to_string()])
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// What a switch says of its jobs.
+    pub(crate) fn jobs(&self, node: &str) -> Vec<Value> {
+        rows(self.lab.switchctl(node, &["inc", "jobs"]).unwrap())
+    }
+
+    /// The number of the one job that runs at a switch.
+    pub(crate) fn running(&self, node: &str) -> Option<u64> {
+        let jobs = self.jobs(node);
+        let mut running = jobs.iter().filter(|job| job["state"] == "running");
+        let job = running.next()?["job"].as_u64();
+        assert!(running.next().is_none(), "{jobs:?}");
+        job
+    }
+
+    /// Names of all switches.
+    pub(crate) fn switches(&self) -> impl Iterator<Item = &str> {
+        let nodes = self.lab.plan().nodes.iter();
+        let switches = nodes.filter(|node| node.role.is_switch());
+        switches.map(|node| node.name.as_str())
+    }
+
+    /// How often hostd of a host counted that groups went on without switches, for this reason.
+    pub(crate) fn fallbacks(&self, host: &str, reason: &str) -> bool {
+        let status = self.lab.host(host).run(["hostctl", "status"]).unwrap();
+        let status = status.expect_ok();
+        let line = format!("fallbacks from switches: {reason}");
+        status.contains(&line)
+    }
+
+    /// Bytes that a node has sent through an interface.
+    pub(crate) fn sent(&self, node: &str, interface: &str) -> u64 {
+        let file = format!("/sys/class/net/{interface}/statistics/tx_bytes");
+        let said = self.lab.host(node).run(["cat", &file]).unwrap().expect_ok();
+        said.trim().parse().unwrap()
+    }
+}
+
+/// Joins a group, or makes it as rank 0.
+pub(crate) fn enter(
+    context: &Context,
+    root: SocketAddr,
+    rank: usize,
+    size: usize,
+) -> Result<Group, GroupError> {
+    let options = GroupOptions::default();
+    if rank == 0 {
+        Group::create(context, root.port(), size, options)
+    } else {
+        Group::join(context, root, rank, size, options)
+    }
+}
+
+/// Whole numbers of a rank.
+pub(crate) fn numbers(rank: usize, len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Pcg64Mcg::seed_from_u64(seed << 8 | rank as u64).fill_bytes(&mut bytes);
+    bytes
+}
+
+/// The sum of the numbers of all ranks, in the type u32.
+pub(crate) fn sum(size: usize, len: usize, seed: u64) -> Vec<u8> {
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    let mut sum = vec![0_u32; len / 4];
+    for rank in 0..size {
+        for (sum, bytes) in sum.iter_mut().zip(numbers(rank, len, seed).chunks(4)) {
+            *sum = sum.wrapping_add(word(bytes));
+        }
+    }
+    sum.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+pub(crate) fn region(context: &Context, bytes: &[u8]) -> Region {
+    let region = context.allocate(bytes.len().max(1), Access::LOCAL_WRITE);
+    let region = region.unwrap();
+    region.write(0, bytes).unwrap();
+    region
+}
+
+pub(crate) fn read(region: &Region, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    region.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// An allreduce of which every byte is compared.
+pub(crate) fn check(
+    context: &Context,
+    group: &mut Group,
+    len: usize,
+    seed: u64,
+) -> Result<(), GroupError> {
+    let (rank, size) = (group.rank(), group.size());
+    let memory = region(context, &numbers(rank, len, seed));
+    let vector = Vector::new(&memory, 0, len);
+    group.allreduce(Operation::Sum, Element::U32, vector)?;
+    let right = read(&memory, len) == sum(size, len, seed);
+    assert!(right, "rank {rank} of {size}: {len} bytes, seed {seed}");
+    Ok(())
+}

@@ -103,7 +103,7 @@ impl State {
             },
         );
         let shown =
-            |cells: Option<u64>| cells.map_or("none".to_owned(), |it| format!("{it} cells"));
+            |cells: Option<u64>| cells.map_or_else(|| "none".to_owned(), |it| format!("{it} cells"));
         let (before, after) = (shown(before), shown(after));
         let mut text = format!("{said}: headroom of a lossless group is {after}, was {before}");
         let mut severity = Severity::Info;

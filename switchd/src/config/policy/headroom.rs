@@ -34,6 +34,9 @@ pub struct Planned {
     pub wanted: Option<u64>,
 }
 
+/// How the origin of what a peer announced begins.
+const ANNOUNCED: &str = "announced by ";
+
 impl Qos {
     pub(super) fn check_headroom(&self) -> Result<(), Refusals> {
         let of = &self.headroom;
@@ -62,7 +65,7 @@ impl Qos {
     }
 
     /// Headroom of a port, from its speeds, what `[qos.headroom]` says, and what its peer announced,
-    /// which may take `share` cells, or as much as is planned without it.
+    /// which may take `share` cells more than what is planned without it.
     pub(super) fn computed(
         &self,
         key: &str,
@@ -82,19 +85,21 @@ impl Qos {
             made_of.response.cells + made_of.peer_backlog.cells
         };
         let wanted = self.announced(facts, &without, &mut from);
-        let allowed = share.max(of_peer(&without));
-        let planned = if of_peer(&wanted) <= allowed {
-            wanted
-        } else if allowed > share {
-            without
-        } else {
+        let allowed = of_peer(&without).saturating_add(share);
+        let is_cut = of_peer(&wanted) > allowed;
+        let planned = if is_cut {
+            for from in from.iter_mut().filter(|from| from.starts_with(ANNOUNCED)) {
+                from.push_str(", cut");
+            }
             wanted.with_peer_within(allowed)
+        } else {
+            wanted
         };
         Ok(Planned {
             made_of: planned.breakdown(),
             response_from: from[0].clone(),
             backlog_from: from[1].clone(),
-            wanted: (planned != wanted).then(|| of_peer(&wanted)),
+            wanted: is_cut.then(|| of_peer(&wanted)),
         })
     }
 
@@ -148,10 +153,10 @@ impl Qos {
             return headroom;
         };
         let of = self.cable_and_peer(&facts.name);
-        let said = format!("announced by {}", announced.name);
+        let said = format!("{ANNOUNCED}{}", announced.name);
         if of.peer_response_nanoseconds == 0 {
             // A host does not know how late it is: as late as this switch.
-            headroom.response = Some(announced.terms.response.unwrap_or(self.poll_gap()));
+            headroom.response = Some(announced.terms.response.unwrap_or_else(|| self.poll_gap()));
             from[0] = match announced.terms.response {
                 Some(_) => said.clone(),
                 None => "qos.headroom.poll_gap_microseconds".to_owned(),

@@ -120,7 +120,7 @@ fn a_peer_that_lies_is_bounded() {
     let at = |seconds: u64| Time::ZERO + Span::from_secs(seconds);
     for second in 1..10 {
         bench.state.heed_announcements(at(second));
-        assert_eq!(backlog(&mut bench).1, "announced by h1", "{second}");
+        assert_eq!(backlog(&mut bench).1, "announced by h1, cut", "{second}");
     }
     bench.state.heed_announcements(at(10));
     assert_eq!(backlog(&mut bench).1, "qos.headroom.peer: hardware");

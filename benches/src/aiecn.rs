@@ -101,6 +101,7 @@ fn policy(qos: &Qos) -> Result<Policy, String> {
         ring: 1024,
         transmit_ring: 1024,
         uplink: false,
+        announced: None,
     };
     let facts: Vec<PortFacts> = (0..PORTS).map(facts).collect();
     let compiled = qos

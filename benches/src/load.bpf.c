@@ -3,6 +3,8 @@
 // `offer` runs on live frames (BPF_F_TEST_XDP_LIVE_FRAMES): the kernel keeps a pool of them and hands each to the
 // program, which makes it one of the wanted flows and sends it to the one device of the map. `count` drops
 // everything that reaches its device.
+//
+// Live frames are no longer than a page, so jumbo frames are offered by a packet socket.
 
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -58,7 +60,8 @@ int offer(struct xdp_md *context) {
     return bpf_redirect_map(&load_device, 0, XDP_DROP);
 }
 
-SEC("xdp")
+// Also of frames in pieces, of which it reads the first.
+SEC("xdp.frags")
 int count(struct xdp_md *context) {
     struct headers *headers = (void *)(long)context->data;
     __u32 zero = 0, what = COUNT_OTHER;

@@ -3,6 +3,7 @@
 
 use crate::everything::TRAFFIC_CLASS;
 use crate::rig::{Namespace, SOURCE_CORE, pin};
+use common::sys::LinkSocket;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
@@ -27,9 +28,9 @@ impl Offer {
     /// station `destination`.
     ///
     /// # Panics
-    /// If `len` is shorter than the headers or longer than what a page of live frames holds.
+    /// If `len` is shorter than the headers or longer than a jumbo frame.
     pub fn udp(len: usize, destination: [u8; 6], flows: u32) -> Self {
-        assert!((42..=3000).contains(&len), "{len} bytes");
+        assert!((42..=9014).contains(&len), "{len} bytes");
         let ip_len = u16::try_from(len - 14).expect("checked above");
         let mut frame = destination.to_vec();
         frame.extend([2, 0, 0, 0, 0, 1, 8, 0]);
@@ -129,6 +130,41 @@ pub fn start<'scope>(
         }
         Ok(offered)
     })
+}
+
+/// The same by a packet socket, which takes jumbo frames, too, and more of the core for each.
+pub fn start_by_socket<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    namespace: &'scope Namespace,
+    device: &'scope str,
+    offer: &'scope Offer,
+    stop: &'scope AtomicBool,
+) -> std::thread::ScopedJoinHandle<'scope, Result<u64, String>> {
+    scope.spawn(move || {
+        pin(SOURCE_CORE)?;
+        namespace.enter()?;
+        // Of no EtherType: it receives nothing.
+        let socket = LinkSocket::open(0).map_err(|error| error.to_string())?;
+        let index = ifindex(device)?;
+        let mut frame = offer.frame.clone();
+        let mut offered: u64 = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let flow = u16::try_from(offered % u64::from(offer.flows)).expect("few flows");
+            frame[34..36].copy_from_slice(&(0xc000 | flow).to_be_bytes());
+            match socket.send(index, &frame) {
+                Ok(()) => offered += 1,
+                // Frames before it are still on their way.
+                Err(error) if is_full(&error) => std::thread::yield_now(),
+                Err(error) => return Err(format!("{device}: {error}")),
+            }
+        }
+        Ok(offered)
+    })
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::WouldBlock
+        || error.raw_os_error() == Some(nix::libc::ENOBUFS)
 }
 
 /// Drops and counts what reaches a device.

@@ -1,11 +1,11 @@
-//! Who spreads packets over paths: this end of a link, or the other (MG-9). Both tell each other
-//! once a second ([`crate::wire::schedule`]), and show what they heard.
+//! What the two ends of a link tell each other once a second ([`crate::wire::schedule`]): who spreads
+//! packets over paths (MG-9), and what still follows a pause (SW-12). Both show what they heard.
 
 use crate::sys::{LinkSocket, monotonic};
 use crate::time::{Span, Time};
 use crate::wire::Mac;
 use crate::wire::ethernet::HEADER_LEN;
-use crate::wire::schedule::{Announcement, ETHERTYPE, FRAME_MAX, GROUP, Role, Spread};
+use crate::wire::schedule::{Announcement, ETHERTYPE, FRAME_MAX, GROUP, PauseTerms, Role, Spread};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scheduling {
-    /// Ports tell their peers how packets are spread, and listen to them.
+    /// Ports tell their peers how packets are spread and what follows a pause, and listen to them.
     pub announce: bool,
 }
 
@@ -40,6 +40,8 @@ pub struct LocalPort {
     pub ifindex: u32,
     /// Its address.
     pub mac: Mac,
+    /// What still leaves by it after a pause; `None`: it obeys none, or nobody knows.
+    pub pauses: Option<PauseTerms>,
 }
 
 /// What is known of the two ends of a link, as operators see it.
@@ -58,6 +60,23 @@ pub struct SchedulerRow {
     /// Which end spreads single packets of flows: `host`, `switch`, or `nobody`. If both would,
     /// it is the host: switches leave flows alone that it spreads.
     pub by_packet: String,
+    /// Nanoseconds that it takes to obey a pause, if it knows.
+    #[serde(default)]
+    pub response_nanoseconds: Option<u64>,
+    /// Bytes that its device still sends then, if it obeys pauses.
+    #[serde(default)]
+    pub backlog_bytes: Option<u32>,
+}
+
+/// What the peer of a port says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PauseAnnouncement {
+    /// Whether it is a host or a switch.
+    pub role: Role,
+    /// Its name.
+    pub name: String,
+    /// What still comes from it after a pause.
+    pub terms: PauseTerms,
 }
 
 /// What one end said.
@@ -65,6 +84,7 @@ pub struct SchedulerRow {
 struct Heard {
     role: Role,
     spread: Spread,
+    pauses: Option<PauseTerms>,
     name: String,
     until: Time,
     /// The log has it.
@@ -99,6 +119,18 @@ impl SharedSchedulers {
     /// What is known, by port.
     pub fn rows(&self, now: Time) -> Vec<SchedulerRow> {
         self.lock().rows(now)
+    }
+
+    /// What the peer of a port says of pauses, if it does.
+    pub fn pauses(&self, ifindex: u32, now: Time) -> Option<PauseAnnouncement> {
+        let known = self.lock();
+        let heard = known.heard.get(&ifindex)?;
+        let terms = heard.pauses.filter(|_| heard.until > now)?;
+        Some(PauseAnnouncement {
+            role: heard.role,
+            name: heard.name.clone(),
+            terms,
+        })
     }
 
     /// Announcements that made no sense, so far.
@@ -144,13 +176,15 @@ impl Schedulers {
             return;
         }
         let before = self.heard.get(&ifindex);
+        let name = printable(said.name);
+        let is_same = |it: &Heard| it.spread == said.spread && it.name == name;
         let heard = Heard {
+            logged: before.is_some_and(|it| it.logged && is_same(it)),
             role: said.role,
             spread: said.spread,
-            name: said.name.to_owned(),
+            pauses: said.pauses,
+            name,
             until: now + Span::from_secs(said.seconds.into()),
-            logged: before
-                .is_some_and(|it| it.logged && it.spread == said.spread && it.name == said.name),
         };
         self.heard.insert(ifindex, heard);
     }
@@ -184,6 +218,7 @@ impl Schedulers {
             } else {
                 by_packet.first().map_or("nobody", |role| role.name())
             };
+            let pauses = heard.and_then(|heard| heard.pauses);
             SchedulerRow {
                 port: port.name.clone(),
                 own: self.own.name().to_owned(),
@@ -191,10 +226,18 @@ impl Schedulers {
                 role: heard.map(|heard| heard.role.name().to_owned()),
                 theirs: heard.map(|heard| heard.spread.name().to_owned()),
                 by_packet: by_packet.to_owned(),
+                response_nanoseconds: pauses.and_then(|it| Some(it.response?.nanos())),
+                backlog_bytes: pauses.map(|it| it.backlog),
             }
         };
         self.ports.iter().map(row).collect()
     }
+}
+
+/// A name that a stranger chose, without what terminals obey.
+fn printable(name: &str) -> String {
+    let visible = |it: char| if it.is_control() { '\u{fffd}' } else { it };
+    name.chars().map(visible).collect()
 }
 
 /// Tells and listens, until it is dropped; `ports` says which ports there are.
@@ -231,13 +274,14 @@ pub async fn run(shared: SharedSchedulers, ports: impl Fn() -> Vec<LocalPort>) -
 }
 
 fn tell(socket: &LinkSocket, known: &Schedulers, name: &str, joined: &mut BTreeSet<u32>) {
-    let said = Announcement {
-        role: known.role,
-        spread: known.own,
-        seconds: HOLDS,
-        name,
-    };
     for port in &known.ports {
+        let said = Announcement {
+            role: known.role,
+            spread: known.own,
+            seconds: HOLDS,
+            pauses: port.pauses,
+            name,
+        };
         if !joined.contains(&port.ifindex) && socket.join(port.ifindex, GROUP.0).is_ok() {
             joined.insert(port.ifindex);
         }
@@ -274,6 +318,7 @@ mod tests {
             name: "h1".to_owned(),
             ifindex: 7,
             mac: Mac([2, 0, 0, 0, 0, 1]),
+            pauses: None,
         }]);
         known
     }
@@ -283,6 +328,7 @@ mod tests {
             role,
             spread,
             seconds,
+            pauses: None,
             name: "peer",
         };
         said.frame(Mac([2, 0, 0, 0, 0, 2]))
@@ -313,6 +359,34 @@ mod tests {
         known.hear(7, &frame(Role::Host, Spread::Flows, 4), at(6));
         known.set_ports(Vec::new());
         assert!(known.rows(at(6)).is_empty() && known.heard.is_empty());
+    }
+
+    /// SW-12: what the peer says of pauses is known as long as the rest; a name is no command to a
+    /// terminal.
+    #[test]
+    fn pauses_are_heard_with_the_rest() {
+        let shared = SharedSchedulers::new(Role::Switch, Spread::Flowlets);
+        *shared.lock() = schedulers(Role::Switch, Spread::Flowlets);
+        let terms = PauseTerms {
+            response: None,
+            backlog: 131_072,
+        };
+        let said = Announcement {
+            role: Role::Host,
+            spread: Spread::Packets,
+            seconds: 4,
+            pauses: Some(terms),
+            name: "h1\x1b[2J\n",
+        };
+        assert_eq!(shared.pauses(7, at(1)), None);
+        let frame = said.frame(Mac([2, 0, 0, 0, 0, 2]));
+        shared.lock().hear(7, &frame, at(1));
+        let heard = shared.pauses(7, at(4)).expect("it was said");
+        assert_eq!((heard.role, heard.terms), (Role::Host, terms));
+        assert_eq!(heard.name, "h1\u{fffd}[2J\u{fffd}");
+        assert_eq!(shared.rows(at(4))[0].backlog_bytes, Some(131_072));
+        assert_eq!(shared.pauses(7, at(5)), None);
+        assert_eq!(shared.rows(at(5))[0].backlog_bytes, None);
     }
 
     /// MG-9: of two ends that spread packets the host does it, whichever end is asked.

@@ -509,7 +509,9 @@ impl Listeners {
         tokio::spawn(heartbeat(worker, published, alive));
         tokio::spawn(tell_status(sources.clone()));
         if let Some(shared) = sources.schedulers.clone() {
-            tokio::spawn(schedulers::announce(shared, sources.interfaces.clone()));
+            let pauses = loaded.settings.pause_terms();
+            let interfaces = sources.interfaces.clone();
+            tokio::spawn(schedulers::announce(shared, interfaces, pauses));
         }
         if let Some(listener) = self.metrics {
             let source = Arc::new(Telemetry::new(sources));

@@ -580,7 +580,7 @@ mod tests {
                 let compiled = config.qos.compile(&facts).unwrap();
                 let late = Rate::from_bps(speed).bytes_in(Span::from_millis(20));
                 for (facts, made_of) in facts.iter().zip(&compiled.headroom) {
-                    let made_of = made_of.expect("computed");
+                    let made_of = made_of.as_ref().expect("computed").made_of;
                     assert_eq!(made_of.response.bytes, late, "{}", facts.name);
                     assert!(made_of.peer_backlog.bytes > 0, "{}", facts.name);
                     if facts.name.starts_with('h') {

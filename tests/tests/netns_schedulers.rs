@@ -1,11 +1,12 @@
-//! The two ends of a link tell each other how they spread packets over paths (MG-9): real daemons,
-//! and a neighbour that sends nonsense.
+//! The two ends of a link tell each other how they spread packets over paths (MG-9) and what follows
+//! a pause (SW-12): real daemons, and neighbours that send nonsense or lie.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::time::Duration;
 
 use lab::observe::{eventually, fabric, rows};
+use lab::topology::Qos;
 use lab::{Lab, exclusive, node_dir, privileged};
 
 /// Adds lines to a configuration of a node, and starts its daemon again.
@@ -96,4 +97,106 @@ fn both_ends_know_who_spreads_packets() {
 
     lab.stop("h1").unwrap();
     until("the host is forgotten", || at_leaf(&lab)[0] == "-");
+}
+
+/// Sends announcements of a switch that claims to send for seconds after each pause.
+const LIE: &str = "
+import socket, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(('leaf1', 0))
+body = b'FSA1' + bytes([1, 0, 0, 4, 4]) + b'liar' + bytes([1, 8]) + b'\\xff' * 8
+for _ in range(15):
+    s.send(bytes.fromhex('0180c200000e') + s.getsockname()[4] + b'\\x88\\xb5' + body)
+    time.sleep(0.5)
+";
+
+/// Bytes of a term of a switch's headroom at a port, and where they are from.
+fn term(lab: &Lab, switch: &str, port: &str, term: &str) -> (u64, String) {
+    let rows = rows(lab.switchctl(switch, &["headroom"]).unwrap());
+    let its = |row: &&serde_json::Value| row["port"] == port && row["term"] == term;
+    let row = rows.iter().find(its).expect("computed");
+    let from = row["origin"].as_str().unwrap_or("-").to_owned();
+    (row["wire_bytes"].as_u64().unwrap(), from)
+}
+
+/// SW-12, MG-9: headroom of a switch has room for what its peers, a host and a switch, say that
+/// still comes after a pause, and follows when they say something else or fall silent; a
+/// neighbour that lies gets its part of the buffer, and that is told.
+#[test]
+fn headroom_is_planned_with_what_peers_announce() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = fabric("told")
+        .size(2, 1, 4)
+        .qos(Qos::Lossless)
+        .up()
+        .unwrap();
+    let tells = "\n[scheduling]\nannounce = true\n";
+    for switch in ["leaf1", "spine1"] {
+        add(&lab, switch, "switchd.toml", tells);
+    }
+    let said = |switch, port, name| {
+        let (bytes, from) = term(&lab, switch, port, name);
+        (bytes, from.starts_with("announced by "))
+    };
+    let backlog = "peer's backlog";
+    let by_kind = "qos.headroom.peer: hostd".to_owned();
+    assert_eq!(
+        term(&lab, "leaf1", "h1", backlog),
+        (131_072, by_kind.clone())
+    );
+    // Each end tells what it prints of itself.
+    let derived = |switch: &str, port: &str, name: &str| {
+        let answer = lab.switchctl(switch, &["config"]).unwrap();
+        let rows = answer["derived"].as_array().expect("values").clone();
+        let its = |row: &&serde_json::Value| row["port"] == port && row["name"] == name;
+        let row = rows.iter().find(its).expect("a value");
+        row["value"].as_str().unwrap().parse::<u64>().unwrap()
+    };
+    for (switch, peer) in [("leaf1", "spine1"), ("spine1", "leaf1")] {
+        let holds = derived(peer, switch, "peer_backlog_bytes");
+        until("switches hear each other", || {
+            said(switch, peer, backlog) == (holds, true) && said(switch, peer, "response").1
+        });
+    }
+    let path = node_dir(lab.name(), "h1").join("hostd.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let larger = text.replace("[transport]\n", "[transport]\npacer_burst = 200000\n");
+    fs::write(&path, larger).unwrap();
+    add(&lab, "h1", "hostd.toml", tells);
+    until("the leaf hears the host", || {
+        said("leaf1", "h1", backlog) == (200_000, true)
+    });
+    let of_response = term(&lab, "leaf1", "h1", "response").1;
+    assert_eq!(of_response, "qos.headroom.poll_gap_microseconds");
+    until("the host shows what the leaf says", || {
+        let rows = rows(lab.hostctl("h1", &["schedulers"]).unwrap());
+        rows.first()
+            .is_some_and(|row| row["response_nanoseconds"] == 20_000_000)
+    });
+
+    let cells = |port| term(&lab, "leaf1", port, "all").0;
+    let before = cells("h1");
+    lab.host("h2")
+        .run(["python3", "-c", LIE])
+        .unwrap()
+        .expect_ok();
+    assert!(said("leaf1", "h2", backlog).1 || said("leaf1", "h2", "response").1);
+    let events = rows(lab.switchctl("leaf1", &["events"]).unwrap());
+    let told = events.iter().any(|event| {
+        let is_its = event["kind"] == "headroom" && event["port"] == "h2";
+        is_its
+            && event["text"]
+                .as_str()
+                .unwrap()
+                .contains("announced_percent")
+    });
+    assert!(told, "{events:?}");
+    assert_eq!(cells("h1"), before, "others keep theirs");
+    lab.stop("h1").unwrap();
+    until("the host is forgotten", || {
+        term(&lab, "leaf1", "h1", backlog) == (131_072, by_kind.clone())
+    });
 }

@@ -689,7 +689,7 @@ fn peers_in_software_are_as_they_ship() {
         let port = config.settings_of("p").expect("a port");
         let facts = config.facts(&port, Some(Rate::from_gbps(100)), 1500);
         let compiled = config.qos.compile(&[facts]).expect("accepted");
-        compiled.headroom[0].expect("computed")
+        compiled.headroom[0].as_ref().expect("computed").made_of
     };
     let burst = hostd::verbs::EngineConfig::default().pacer_burst;
     assert_eq!(of("hostd").peer_backlog.bytes, u64::from(burst));

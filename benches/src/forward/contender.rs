@@ -18,6 +18,9 @@ const SOURCE: &str = "02:00:00:00:00:01";
 /// Different UDP source ports.
 const FLOWS: u32 = 64;
 
+/// The longest IP packet of ordinary links.
+pub(super) const ORDINARY: u32 = 1500;
+
 /// What one contender reached in a turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reached {
@@ -45,6 +48,8 @@ pub(super) struct Links {
     /// The forwarder's, with `p0` and `p1`.
     pub(super) forwarder: Namespace,
     ends: Namespace,
+    /// The longest IP packet.
+    mtu: u32,
     /// Station that frames are offered to: `p0`, or the sink itself where they are bridged.
     in_mac: String,
     /// Station of `p1`.
@@ -54,21 +59,28 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Links of a forwarder whose namespace ends in `name`.
+    /// Links of a forwarder whose namespace ends in `name`, of this MTU.
     ///
     /// # Errors
     /// When `ip` does not make them.
-    pub(super) fn new(name: &str) -> Result<Self, String> {
+    pub(super) fn new(name: &str, mtu: u32) -> Result<Self, String> {
         let forwarder = Namespace::new(name)?;
         let ends = Namespace::new(&format!("{name}-ends"))?;
         forwarder.link("p0", &ends, "s0")?;
         forwarder.link("p1", &ends, "k0")?;
+        let devices = [(&forwarder, ["p0", "p1"]), (&ends, ["s0", "k0"])];
+        for (namespace, names) in devices {
+            for name in names {
+                namespace.run(&format!("ip link set {name} mtu {mtu}"))?;
+            }
+        }
         Ok(Self {
             in_mac: forwarder.mac("p0")?,
             out_mac: forwarder.mac("p1")?,
             sink_mac: ends.mac("k0")?,
             forwarder,
             ends,
+            mtu,
         })
     }
 
@@ -143,26 +155,29 @@ impl Contender {
             .ok_or_else(|| format!("{name} forwards nothing"))
     }
 
-    /// This program as the reflector.
+    /// This program as the reflector, on links of this MTU.
     ///
     /// # Errors
     /// When it does not start, or forwards nothing.
-    pub(super) fn reflector(folder: &Path) -> Result<Self, String> {
-        let link = Links::new("reflector")?;
+    pub(super) fn reflector(folder: &Path, mtu: u32) -> Result<Self, String> {
+        let short = format!("reflector{mtu}");
+        let link = Links::new(&short, mtu)?;
         let myself = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = link.forwarder.command(Some(FORWARD_CORE), &myself);
         command.args(["--reflect", &link.out_mac, &link.sink_mac]);
-        let process = Process::start(&mut command, &folder.join("reflector.log"))?;
+        let process = Process::start(&mut command, &folder.join(format!("{short}.log")))?;
         Self::new("bare AF_XDP", process, Vec::new(), false, link)
     }
 
-    /// switchd with `more` in its configuration. Files and namespaces are called `short`.
+    /// switchd with `more` in its configuration, on links of this MTU. Files and namespaces are
+    /// called `short`.
     ///
     /// # Errors
     /// When it does not start, or forwards nothing; with the end of its log.
     pub(super) fn switchd(
         (name, short): (&str, &str),
         folder: &Path,
+        mtu: u32,
         more: &str,
     ) -> Result<Self, String> {
         // With load balancing there has to be something to choose.
@@ -171,7 +186,7 @@ impl Contender {
         } else {
             &["10.0.1.2", "10.0.1.3"][..]
         };
-        let link = Links::new(short)?;
+        let link = Links::new(short, mtu)?;
         link.route(hops)?;
         Self::start(name, folder, link, (short, more))
     }
@@ -182,7 +197,7 @@ impl Contender {
     /// When the kernel has no such bridge, and as [`Self::switchd`].
     pub(super) fn bridging(name: &str, folder: &Path, vlans: bool) -> Result<Self, String> {
         let short = if vlans { "vlan" } else { "bridge" };
-        let mut link = Links::new(short)?;
+        let mut link = Links::new(short, ORDINARY)?;
         link.bridge(vlans)?;
         Self::start(name, folder, link, (short, ""))
     }
@@ -234,7 +249,13 @@ impl Contender {
     fn offer<T>(&self, offer: &Offer, during: impl FnOnce() -> T) -> Result<T, String> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let source = load::start(scope, &self.link.ends, "s0", offer, &stop);
+            // The program of live frames would refuse the MTU of its peer.
+            let start = if self.link.mtu > ORDINARY {
+                load::start_by_socket
+            } else {
+                load::start
+            };
+            let source = start(scope, &self.link.ends, "s0", offer, &stop);
             let result = during();
             stop.store(true, Ordering::Relaxed);
             let joined = source.join();

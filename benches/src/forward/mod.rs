@@ -14,6 +14,10 @@
 //! for which the frames are packets of one connection. Two more bridge the same frames, one of them
 //! into a VLAN, whose tag it puts in.
 //!
+//! Jumbo frames have a group and links of their own, of MTU 9000, where the sockets take frames in
+//! pieces. The source cannot offer as many as a forwarder takes, for the kernel copies each three
+//! times on its core. So what counts there is frames for each second that the forwarder ran.
+//!
 //! The kernel's receive path runs on the core of the source, the transmit path on that of the
 //! forwarder. The source is faster than every forwarder. A forwarder that was idle for some of the
 //! time was not the bottleneck, and the results say so.
@@ -28,11 +32,15 @@ use crate::everything;
 use crate::measure::statistics::median;
 use crate::measure::{Better, Bound, Figure, Group, Subject};
 use crate::rig::{run_as_others, run_first};
-use contender::Contender;
+use contender::{Contender, ORDINARY};
 use tempfile::TempDir;
 
 /// Lengths of frames, without frame check sequence.
 const LENGTHS: [usize; 2] = [64, 1500];
+
+/// Length of jumbo frames, and the MTU of their links.
+const JUMBO: usize = 9000;
+const JUMBO_MTU: u32 = 9000;
 
 /// Places of the contenders that bounds compare.
 const REFLECTOR: usize = 0;
@@ -61,10 +69,11 @@ const ANALYSED_MIN: f64 = 0.95;
 /// keeps 5 % of each core for ordinary processes.)
 const BUSY_MIN: f64 = 0.85;
 
-/// The bench: a group of contenders for each length.
+/// The bench: a group of contenders for each length, jumbo frames last.
 struct Forward {
     groups: Vec<Group>,
     contenders: Vec<Contender>,
+    jumbo: Vec<Contender>,
     /// For each group and contender the share of each turn that it ran.
     shares: Vec<Vec<Vec<f64>>>,
     /// Configurations and logs.
@@ -81,12 +90,18 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
     let all = everything::text();
     let analysed = format!("{all}\n[flows]\nenabled = true\n");
     let mut contenders = vec![
-        Contender::reflector(folder.path())?,
-        Contender::switchd(("switchd", "plain"), folder.path(), "")?,
-        Contender::switchd(("switchd with everything on", "all"), folder.path(), &all)?,
+        Contender::reflector(folder.path(), ORDINARY)?,
+        Contender::switchd(("switchd", "plain"), folder.path(), ORDINARY, "")?,
+        Contender::switchd(
+            ("switchd with everything on", "all"),
+            folder.path(),
+            ORDINARY,
+            &all,
+        )?,
         Contender::switchd(
             ("switchd with everything on, analysed", "flows"),
             folder.path(),
+            ORDINARY,
             &analysed,
         )?,
         Contender::bridging(BRIDGES[0], folder.path(), false)?,
@@ -99,11 +114,26 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
         Ok(contender) => contenders.push(contender),
         Err(why) => eprintln!("bench: forward: left out: {why}"),
     }
-    let names: Vec<_> = contenders.iter().map(|it| it.name.clone()).collect();
+    let jumbo = vec![
+        Contender::reflector(folder.path(), JUMBO_MTU)?,
+        Contender::switchd(("switchd", "jumbo"), folder.path(), JUMBO_MTU, "")?,
+        Contender::switchd(
+            ("switchd with everything on", "jumbo-all"),
+            folder.path(),
+            JUMBO_MTU,
+            &all,
+        )?,
+    ];
+    let names = |all: &[Contender]| all.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+    let mut groups: Vec<_> = LENGTHS.map(|len| group(len, &names(&contenders))).into();
+    groups.push(jumbo_group(&names(&jumbo)));
+    let mut shares = vec![vec![Vec::new(); contenders.len()]; LENGTHS.len()];
+    shares.push(vec![Vec::new(); jumbo.len()]);
     Ok(Box::new(Forward {
-        groups: LENGTHS.map(|len| group(len, &names)).into(),
-        shares: vec![vec![Vec::new(); contenders.len()]; LENGTHS.len()],
+        groups,
+        shares,
         contenders,
+        jumbo,
         _folder: folder,
     }))
 }
@@ -138,18 +168,51 @@ fn group(len: usize, names: &[String]) -> Group {
     }
 }
 
+fn jumbo_group(names: &[String]) -> Group {
+    Group {
+        title: format!("{JUMBO}-byte frames, in pieces, for each second that the forwarder ran"),
+        unit: "M/s".to_owned(),
+        better: Better::High,
+        contenders: names.to_vec(),
+        figures: vec![
+            Figure::ratio(names, PLAIN, REFLECTOR, Some(Bound::AtLeast(RATIO_MIN))),
+            Figure::ratio(
+                names,
+                EVERYTHING,
+                PLAIN,
+                Some(Bound::AtLeast(EVERYTHING_MIN)),
+            ),
+        ],
+    }
+}
+
+impl Forward {
+    /// Contenders of a group, and the length of their frames.
+    fn of(&self, group: usize) -> (&[Contender], usize) {
+        match LENGTHS.get(group) {
+            Some(len) => (&self.contenders, *len),
+            None => (&self.jumbo, JUMBO),
+        }
+    }
+}
+
 impl Subject for Forward {
     fn groups(&self) -> &[Group] {
         &self.groups
     }
 
     fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
-        let reached = self.contenders[contender].turn(LENGTHS[group])?;
+        let (contenders, len) = self.of(group);
+        let reached = contenders[contender].turn(len)?;
         self.shares[group][contender].push(reached.share);
-        Ok(reached.per_second / 1e6)
+        let ran = if len == JUMBO { reached.share } else { 1.0 };
+        Ok(reached.per_second / ran / 1e6)
     }
 
     fn notes(&self, group: usize) -> Vec<String> {
+        if group == LENGTHS.len() {
+            return Vec::new();
+        }
         let shares = self.contenders.iter().zip(&self.shares[group]);
         let rested = shares.filter_map(|(contender, shares)| {
             let share = median(shares).filter(|share| *share < BUSY_MIN)? * 100.0;

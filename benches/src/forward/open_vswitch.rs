@@ -1,6 +1,6 @@
 //! Open vSwitch with its userspace datapath, if it is installed.
 
-use super::contender::{Contender, Links};
+use super::contender::{Contender, Links, ORDINARY};
 use crate::rig::{FORWARD_CORE, Namespace, Process, SOURCE_CORE, run, wait_until};
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// # Errors
 /// When it is not installed, or does not come up.
 pub(super) fn start(folder: &Path) -> Result<Contender, String> {
-    let link = Links::new("ovs")?;
+    let link = Links::new("ovs", ORDINARY)?;
     let folder = folder.join("ovs");
     std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
     let (name, ports) = ports()?;

@@ -104,6 +104,7 @@ fn everything_on() -> Policy {
         ring: 1024,
         transmit_ring: 1024,
         uplink: false,
+        announced: None,
     };
     let facts: Vec<PortFacts> = (0..PORTS).map(facts).collect();
     qos.compile(&facts).expect("it fits together").policy

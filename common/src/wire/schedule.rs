@@ -1,5 +1,5 @@
-//! What the two ends of a link tell each other about how they spread packets over paths (MG-9): a
-//! message of our own, for no standard has one.
+//! What the two ends of a link tell each other about how they spread packets over paths (MG-9), and
+//! about what still follows a pause (SW-12): a message of our own, for no standard has one.
 //!
 //! ```text
 //!   destination  01-80-C2-00-00-0E: no bridge forwards it (IEEE 802.1Q table 8-1)
@@ -9,10 +9,17 @@
 //!   byte  5      the finest way in which it spreads packets: 0 none, 1 flow, 2 flowlet, 3 packet
 //!   bytes 6–7    seconds for which that holds; zero: not any more
 //!   byte  8      bytes of the name that follows, at most 63
-//!   bytes 9–     its name, UTF-8; and padding
+//!   bytes 9–     its name, UTF-8
+//!   then         fields, each: type, bytes of its value, value; type 0, or the end of the frame: no more
+//!     type 1     at least 8 bytes: nanoseconds until it obeys a pause, 0: it does not know;
+//!                bytes that its device still sends then
 //! ```
+//!
+//! Fields of other types are skipped, and so is what is longer than described. A frame without
+//! fields, padded with zeros, is what earlier builds say; they ignore what follows the name.
 
-use super::{Error, Mac, Result, be16, ethernet, need, put};
+use super::{Error, Mac, Result, be16, be32, ethernet, need, put};
+use crate::time::Span;
 
 /// The EtherType.
 pub const ETHERTYPE: u16 = 0x88b5;
@@ -23,11 +30,22 @@ pub const GROUP: Mac = Mac([0x01, 0x80, 0xc2, 0, 0, 0x0e]);
 /// Bytes of a name at most.
 pub const NAME_MAX: usize = 63;
 
-/// Bytes of the longest frame.
-pub const FRAME_MAX: usize = ethernet::HEADER_LEN + HEAD + NAME_MAX;
+/// Bytes of a frame that are read at most: what is said today takes 96, the rest is for fields that
+/// come later.
+pub const FRAME_MAX: usize = 256;
 
 const MAGIC: [u8; 4] = *b"FSA1";
 const HEAD: usize = 9;
+
+/// Type of a field: there is no more.
+const END: u8 = 0;
+
+/// What still follows a pause, and how many bytes tell it.
+const PAUSE: u8 = 1;
+const PAUSE_LEN: usize = 8;
+
+/// Bytes of a field before its value.
+const FIELD_HEAD: usize = 2;
 
 /// Who says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +95,32 @@ impl Spread {
     }
 }
 
+/// What still comes from the port of a device that was sent a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseTerms {
+    /// How long it takes to obey, at most 4.29 s; `None`: it does not know.
+    pub response: Option<Span>,
+    /// Bytes of line time that its device still sends then, a frame aside.
+    pub backlog: u32,
+}
+
+impl PauseTerms {
+    fn parse(value: &[u8]) -> Self {
+        let nanos = be32(value, 0);
+        Self {
+            response: (nanos > 0).then(|| Span::from_nanos(nanos.into())),
+            backlog: be32(value, 4),
+        }
+    }
+
+    fn emit(self, value: &mut [u8]) {
+        // Who obeys at once knows that, too.
+        let nanos = |span: Span| u32::try_from(span.nanos().max(1)).unwrap_or(u32::MAX);
+        put(value, 0, self.response.map_or(0, nanos).to_be_bytes());
+        put(value, 4, self.backlog.to_be_bytes());
+    }
+}
+
 /// What is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement<'a> {
@@ -86,6 +130,8 @@ pub struct Announcement<'a> {
     pub spread: Spread,
     /// Seconds for which it holds.
     pub seconds: u16,
+    /// What follows a pause, if it obeys them and says so.
+    pub pauses: Option<PauseTerms>,
     /// Its name; what is longer than [`NAME_MAX`] is cut off.
     pub name: &'a str,
 }
@@ -94,7 +140,7 @@ impl<'a> Announcement<'a> {
     /// Reads what follows the Ethernet header.
     ///
     /// # Errors
-    /// If it is cut, of another version, or a field has no meaning.
+    /// If it or a field is cut, it is of another version, or something has no meaning.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         const HEADER: &str = "announcement";
         need(HEADER, bytes, HEAD)?;
@@ -123,6 +169,7 @@ impl<'a> Announcement<'a> {
             role,
             spread: spread.ok_or_else(|| refused("spread", bytes[5].into()))?,
             seconds: be16(bytes, 6),
+            pauses: pauses(&bytes[HEAD + len..])?,
             name: name.map_err(|_| refused("name", bytes[HEAD].into()))?,
         })
     }
@@ -134,7 +181,8 @@ impl<'a> Announcement<'a> {
             end -= 1;
         }
         let name = &self.name.as_bytes()[..end];
-        let len = ethernet::HEADER_LEN + HEAD + name.len();
+        let field = self.pauses.map_or(0, |_| FIELD_HEAD + PAUSE_LEN);
+        let len = ethernet::HEADER_LEN + HEAD + name.len() + field;
         let mut frame = vec![0; len.max(ethernet::MIN_LEN)];
         ethernet::emit(&mut frame, GROUP, own, ETHERTYPE);
         let body = &mut frame[ethernet::HEADER_LEN..];
@@ -144,8 +192,31 @@ impl<'a> Announcement<'a> {
         put(body, 6, self.seconds.to_be_bytes());
         body[8] = u8::try_from(name.len()).expect("at most 63");
         body[HEAD..HEAD + name.len()].copy_from_slice(name);
+        if let Some(pauses) = self.pauses {
+            let field = &mut body[HEAD + name.len()..];
+            put(field, 0, [PAUSE, PAUSE_LEN as u8]);
+            pauses.emit(&mut field[FIELD_HEAD..]);
+        }
         frame
     }
+}
+
+/// The fields behind a name: what they say of pauses; of two that do the later one.
+fn pauses(mut fields: &[u8]) -> Result<Option<PauseTerms>> {
+    const HEADER: &str = "field of an announcement";
+    let mut found = None;
+    while let Some(kind) = fields.first().copied().filter(|kind| *kind != END) {
+        need(HEADER, fields, FIELD_HEAD)?;
+        let len = usize::from(fields[1]);
+        need(HEADER, fields, FIELD_HEAD + len)?;
+        let (value, rest) = fields[FIELD_HEAD..].split_at(len);
+        if kind == PAUSE {
+            need(HEADER, value, PAUSE_LEN)?;
+            found = Some(PauseTerms::parse(value));
+        }
+        fields = rest;
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -160,7 +231,19 @@ mod tests {
             role: Role::Switch,
             spread: Spread::Flowlets,
             seconds: 4,
+            pauses: None,
             name,
+        }
+    }
+
+    fn with_pauses(name: &str) -> Announcement<'_> {
+        let pauses = PauseTerms {
+            response: Some(Span::from_micros(100)),
+            backlog: 0x0102_0304,
+        };
+        Announcement {
+            pauses: Some(pauses),
+            ..said(name)
         }
     }
 
@@ -177,6 +260,48 @@ mod tests {
         for cut in 0..14 {
             assert!(Announcement::parse(&frame[14..14 + cut]).is_err());
         }
+    }
+
+    /// SW-12: what follows a pause is said behind the name, where who does not know it reads
+    /// padding; fields of a later version are skipped; a cut one is refused.
+    #[test]
+    fn pauses_are_a_field_behind_the_name() {
+        let frame = with_pauses("leaf1").frame(OWN);
+        let field = [1, 8, 0, 1, 0x86, 0xa0, 1, 2, 3, 4];
+        assert_eq!(frame[14..28], *b"FSA1\x01\x02\x00\x04\x05leaf1");
+        assert_eq!(frame[28..38], field);
+        assert_eq!(Announcement::parse(&frame[14..]), Ok(with_pauses("leaf1")));
+        let long = "n".repeat(NAME_MAX);
+        let longest = with_pauses(&long).frame(OWN);
+        assert!(longest.len() < FRAME_MAX);
+        assert_eq!(Announcement::parse(&longest[14..]), Ok(with_pauses(&long)));
+
+        let body = &frame[14..28];
+        let read = |fields: &[u8]| {
+            let bytes = [body, fields].concat();
+            Announcement::parse(&bytes).map(|said| said.pauses)
+        };
+        let known = with_pauses("leaf1").pauses;
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&[&[9, 2, 7, 7], &field[..]].concat()), Ok(known));
+        let longer = [&[1, 9], &field[2..], &[5]].concat();
+        assert_eq!(read(&longer), Ok(known));
+        let unknown = read(&[1, 8, 0, 0, 0, 0, 0, 0, 0, 7]).unwrap().unwrap();
+        assert_eq!((unknown.response, unknown.backlog), (None, 7));
+        for cut in 1..field.len() {
+            assert!(read(&field[..cut]).is_err(), "{cut}");
+        }
+        assert!(read(&[1, 7, 0, 0, 0, 0, 0, 0, 0]).is_err(), "too short");
+        let at_once = Announcement {
+            pauses: Some(PauseTerms {
+                response: Some(Span::ZERO),
+                backlog: 0,
+            }),
+            ..said("leaf1")
+        };
+        let frame = at_once.frame(OWN);
+        let read = Announcement::parse(&frame[14..]).unwrap().pauses.unwrap();
+        assert_eq!(read.response, Some(Span::from_nanos(1)));
     }
 
     /// MG-9: what has no meaning is refused by its name.
@@ -205,9 +330,10 @@ mod tests {
         #[test]
         fn anything_is_read_or_refused(bytes: Vec<u8>, name: String) {
             let _ = Announcement::parse(&bytes);
-            let frame = said(&name).frame(OWN);
+            let frame = with_pauses(&name).frame(OWN);
             let read = Announcement::parse(&frame[14..]).expect("it was written");
             prop_assert!(name.starts_with(read.name) && read.name.len() + 3 >= name.len().min(63));
+            prop_assert_eq!(read.pauses, with_pauses("").pauses);
         }
     }
 }

@@ -11,7 +11,7 @@ use common::config::{Refusal, Refusals, Settings, within};
 use common::schedulers::{Scheduling, SharedSchedulers};
 use common::time::Span;
 use common::units::Rate;
-use common::wire::schedule::{Role, Spread};
+use common::wire::schedule::{PauseTerms, Role, Spread};
 use common::xdp::limits::{RING_MAX, RING_MIN};
 use common::xdp::{ModeChoice, Steering};
 use serde::{Deserialize, Serialize};
@@ -395,6 +395,16 @@ impl Config {
         };
         let announces = self.scheduling.announce;
         announces.then(|| SharedSchedulers::new(Role::Host, spread))
+    }
+
+    /// What its interfaces still send after a pause, for the switches behind them. How late the
+    /// worker is depends on the machine and is not known. `None`: it obeys no pauses.
+    pub fn pause_terms(&self) -> Option<PauseTerms> {
+        let rules = self.flow_control.rules().unwrap_or_default();
+        (rules.pause || rules.pfc != 0).then_some(PauseTerms {
+            response: None,
+            backlog: self.transport.pacer_burst,
+        })
     }
 
     /// The engine's configuration; `seed` is from the kernel's random source.

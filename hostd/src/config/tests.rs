@@ -169,6 +169,28 @@ fn impossible_congestion_control_is_refused() {
     }
 }
 
+/// SW-12, HT-45: what the switch is told of pauses: what may lie in the device, if any is obeyed.
+#[test]
+fn the_switch_is_told_what_follows_a_pause() {
+    let terms = |options: &[&str]| {
+        let options: Vec<_> = options.iter().map(ToString::to_string).collect();
+        common::config::load_text::<Config>(SHIPPED, Path::new("f"), "HOSTD", [], &options)
+            .expect("valid")
+            .pause_terms()
+    };
+    let said = |backlog| {
+        Some(PauseTerms {
+            response: None,
+            backlog,
+        })
+    };
+    assert_eq!(terms(&[]), said(131_072));
+    let other = ["transport.pacer_burst=70000", "flow_control.pause=false"];
+    assert_eq!(terms(&other), said(70_000));
+    let none = ["flow_control.pfc=\"off\"", "flow_control.pause=false"];
+    assert_eq!(terms(&none), None);
+}
+
 /// HT-45: which priorities are obeyed, and which a packet has, as the engine is told.
 #[test]
 fn flow_control_is_as_configured() {

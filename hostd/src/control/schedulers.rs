@@ -3,6 +3,7 @@
 use super::interfaces::{Interface, Interfaces};
 use common::schedulers::{LocalPort, SharedSchedulers, run};
 use common::wire::Mac;
+use common::wire::schedule::PauseTerms;
 
 /// Columns of the table: key in the JSON, and heading.
 pub(super) const COLUMNS: &[(&str, &str)] = &[
@@ -12,14 +13,21 @@ pub(super) const COLUMNS: &[(&str, &str)] = &[
     ("role", "is a"),
     ("theirs", "spreads"),
     ("by_packet", "packets by"),
+    ("response_nanoseconds", "obeys pauses after ns"),
+    ("backlog_bytes", "with a backlog of bytes"),
 ];
 
-/// Tells peers how packets are spread here, and hears how they do.
-pub async fn announce(shared: SharedSchedulers, interfaces: Interfaces) {
+/// Tells peers how packets are spread here and what follows a pause, and hears the same of them.
+pub async fn announce(
+    shared: SharedSchedulers,
+    interfaces: Interfaces,
+    pauses: Option<PauseTerms>,
+) {
     let local = |interface: &Interface| LocalPort {
         name: interface.name.clone(),
         ifindex: interface.ifindex,
         mac: Mac(interface.mac),
+        pauses,
     };
     let ports = || interfaces.iter().map(local).collect();
     if let Err(error) = run(shared, ports).await {

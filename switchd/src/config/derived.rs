@@ -2,13 +2,13 @@
 //! numbers that are in force.
 
 use super::facts::PortFacts;
+use super::policy::Planned;
 use super::schema::Config;
 use crate::limits::CELL;
 use crate::tables::dlb::{Mode, sampling_interval};
-use crate::traffic::device_limit::worst_backlog;
-use crate::traffic::headroom::Breakdown;
 use common::time::Span;
 use common::units::Rate;
+use common::wire::schedule::PauseTerms;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -43,14 +43,14 @@ impl Config {
     /// was.
     pub fn derived_of<'a>(
         &self,
-        ports: impl Iterator<Item = (&'a PortFacts, Option<&'a Breakdown>)>,
+        ports: impl Iterator<Item = (&'a PortFacts, Option<&'a Planned>)>,
     ) -> Vec<DerivedValue> {
         let rows = ports.flat_map(|(facts, headroom)| {
             let mut rows = self.of_port(facts);
-            if let Some(made_of) = headroom {
+            if let Some(planned) = headroom {
                 let from =
                     "qos.headroom, the speed of the link and the MTU; see `switchctl headroom`";
-                let bytes = made_of.cells() * CELL as u64;
+                let bytes = planned.made_of.cells() * CELL as u64;
                 rows.push(("headroom_bytes", bytes.to_string(), from));
             }
             let row = |(name, value, from): (&str, String, &str)| DerivedValue {
@@ -73,16 +73,20 @@ impl Config {
         if facts.link.is_some() {
             rows.push(("link_speed", rate(facts.link), "link_speed and the device"));
         }
-        if let Some(speed) = facts.speed {
+        if facts.speed.is_some() {
             let from = "burst_microseconds and speed";
             rows.push(("burst_bytes", facts.burst.to_string(), from));
-            let gap = Span::from_micros(self.qos.headroom.poll_gap_microseconds);
-            let link = facts.link.unwrap_or(speed);
-            let backlog = worst_backlog(speed, facts.burst, link, gap);
+        }
+        if let Some(PauseTerms { response, backlog }) = self.qos.pause_terms(facts) {
+            let nanos = response.map_or(0, Span::nanos);
             let from = "qos.headroom.poll_gap_microseconds: what it announces to its peer";
-            rows.push(("peer_response_nanoseconds", gap.nanos().to_string(), from));
+            rows.push(("peer_response_nanoseconds", nanos.to_string(), from));
             let from =
                 "burst_bytes and qos.headroom.poll_gap_microseconds: what it announces to its peer";
+            let from = match facts.speed {
+                Some(_) => from,
+                None => "memory.ring and the MTU: what it announces to its peer",
+            };
             rows.push(("peer_backlog_bytes", backlog.to_string(), from));
         }
         if self.memory.ring.is_auto() {

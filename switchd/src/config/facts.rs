@@ -1,5 +1,6 @@
 //! What the configuration has to know of a device.
 
+use common::schedulers::PauseAnnouncement;
 use common::units::Rate;
 
 /// What has to be known of a port to make its policy.
@@ -22,4 +23,6 @@ pub struct PortFacts {
     pub transmit_ring: u32,
     /// It leads to the spine.
     pub uplink: bool,
+    /// What its peer says still comes after a pause; `None`: nothing is heard.
+    pub announced: Option<PauseAnnouncement>,
 }

@@ -65,7 +65,7 @@ pub use int::Int;
 pub use iqcn::Iqcn;
 pub use live::{Change, DEFAULT_PATH, ENV_PREFIX, Source, check_live};
 pub use memory::{Fitted, Machine};
-pub use policy::Compiled;
+pub use policy::{Compiled, Planned};
 pub use ports::PortSettings;
 pub use qos::Qos;
 pub use rings::{RING_DEFAULT, RingSize};

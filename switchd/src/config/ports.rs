@@ -83,6 +83,7 @@ impl Config {
             ring: transmit_ring,
             transmit_ring,
             uplink: port.uplink,
+            announced: None,
         };
         facts.ring = self.memory.ring.receive(self.qos.ring_needed(&facts));
         facts

@@ -97,6 +97,8 @@ pub struct Headroom {
     pub shortest_frame_bytes: u16,
     /// Longest time between two looks of a worker at its ports.
     pub poll_gap_microseconds: u64,
+    /// Part of the buffer that announcements of peers may take; zero: they are not heeded.
+    pub announced_percent: u8,
     /// Ports with cables or peers of their own.
     pub port: Vec<HeadroomPort>,
 }
@@ -136,6 +138,17 @@ pub enum Peer {
     Switchd,
     /// A hostd that is as late as this switchd.
     Hostd,
+}
+
+impl Peer {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hardware => "hardware",
+            Self::Switchd => "switchd",
+            Self::Hostd => "hostd",
+        }
+    }
 }
 
 /// PFC and PAUSE.
@@ -589,6 +602,7 @@ impl Default for Headroom {
             peer_backlog_bytes: 0,
             shortest_frame_bytes: 60,
             poll_gap_microseconds: 100,
+            announced_percent: 25,
             port: Vec::new(),
         }
     }

@@ -2,9 +2,8 @@
 
 use super::api::ConfigReport;
 use crate::config::{
-    Change, Compiled, Config, DerivedValue, PortFacts, RING_DEFAULT, Source, check_live,
+    Change, Compiled, Config, DerivedValue, Planned, PortFacts, RING_DEFAULT, Source, check_live,
 };
-use crate::traffic::headroom::Breakdown;
 use common::config::{Loaded, Refusal, Refusals};
 use std::collections::BTreeMap;
 
@@ -24,7 +23,7 @@ pub struct ActiveConfig {
     /// What ports became that `[qos]` does not fit, and why not: it is compiled for what they were.
     misfits: BTreeMap<usize, (PortFacts, String)>,
     /// What computed headroom is made of, by port.
-    pub headroom: Vec<Option<Breakdown>>,
+    pub headroom: Vec<Option<Planned>>,
     /// What is possible but unwise in it.
     pub warnings: Vec<String>,
     /// Packets that memory was made for at the start.
@@ -82,6 +81,11 @@ impl ActiveConfig {
             toml: self.shown.clone(),
             derived: self.values.clone(),
         }
+    }
+
+    /// What `[qos]` was compiled for at port `number`, if a port has it.
+    pub fn facts(&self, number: usize) -> Option<&PortFacts> {
+        self.facts.get(number)?.as_ref()
     }
 
     /// What `[qos]` is compiled to when port `number` is what `facts` say; `None`: it was that

@@ -56,6 +56,7 @@ mod absence;
 pub mod active_config;
 pub mod admin;
 mod aiecn;
+mod announced;
 mod answer;
 pub mod api;
 mod baseline;

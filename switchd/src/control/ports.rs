@@ -356,6 +356,8 @@ impl State {
         if let Some(Some(handle)) = self.ports.get(slot) {
             facts.ring = handle.receive_ring;
         }
+        let before = self.active.facts(slot);
+        facts.announced = before.and_then(|before| before.announced.clone());
         match self.fit_policy(slot, facts.clone()) {
             // What the others were refused for may have been this one.
             Ok(()) => self.fit_misfits(),

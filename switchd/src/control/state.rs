@@ -2,6 +2,7 @@
 
 use super::absence::Absences;
 use super::active_config::ActiveConfig;
+use super::announced::Announced;
 use super::api::Event;
 use super::baseline::Baseline;
 use super::bridge_watch::BridgeWatch;
@@ -179,6 +180,8 @@ pub struct State {
     pub(super) reloads: Reloads,
     /// What ports and their peers tell each other, if they are to.
     pub schedulers: Option<SharedSchedulers>,
+    /// What became of what peers said of pauses.
+    pub(super) announced: Announced,
     /// Requests on the admin socket.
     pub admin_requests: u64,
     /// Requests among them that were invalid.
@@ -220,6 +223,7 @@ impl State {
             iqcn: None,
             reloads: Reloads::started(wall_clock()),
             schedulers: None,
+            announced: Announced::default(),
             admin_requests: 0,
             admin_malformed: 0,
             baseline: Baseline::default(),

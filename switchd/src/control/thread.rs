@@ -48,6 +48,9 @@ const ALIVE: Span = super::state::STANDSTILL;
 /// How often a setting of the kernel is read that it tells of in no message.
 const SETTINGS: Duration = Duration::from_secs(1);
 
+/// How often it is looked for what peers announced: they do so once a second.
+const ANNOUNCED: Duration = Duration::from_secs(1);
+
 /// How often it is looked for filters of the kernel.
 const FILTERS: Duration = Duration::from_secs(5);
 
@@ -128,6 +131,7 @@ impl Control {
             () = self.watch_settings() => Ok(()),
             () = self.watch_filters() => Ok(()),
             () = self.announce() => Ok(()),
+            () = self.heed_announcements() => Ok(()),
             () = self.watch_flows() => Ok(()),
             () = self.obey_hangups(&mut hangup) => Ok(()),
             _ = terminate.recv() => Ok(()),
@@ -327,7 +331,18 @@ impl Control {
         }
     }
 
-    /// Tells peers how packets are spread here, and hears how they do (MG-9), if that is asked for.
+    /// Plans headroom with what peers say of pauses.
+    async fn heed_announcements(&self) {
+        let mut tick = tokio::time::interval(ANNOUNCED);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            lock(&self.state).heed_announcements(monotonic());
+        }
+    }
+
+    /// Tells peers how packets are spread here and what follows a pause, and hears the same of them
+    /// (MG-9, SW-12), if that is asked for.
     async fn announce(&self) {
         let Some(shared) = lock(&self.state).schedulers.clone() else {
             return std::future::pending().await;
@@ -335,10 +350,11 @@ impl Control {
         let ports = || {
             let state = lock(&self.state);
             let ports = state.known_ports().filter(|(_, entry)| entry.up);
-            let local = |(_, entry): (usize, &PortEntry)| LocalPort {
+            let local = |(number, entry): (usize, &PortEntry)| LocalPort {
                 name: entry.name.clone(),
                 ifindex: entry.ifindex,
                 mac: Mac(entry.mac),
+                pauses: state.pause_terms(number),
             };
             ports.map(local).collect()
         };

@@ -154,6 +154,7 @@ fn compiled(variant: [&str; 6]) -> Variant {
         ring: 64,
         transmit_ring: 64,
         uplink: port < 2,
+        announced: None,
     });
     let compiled = qos.compile(&ports.collect::<Vec<_>>());
     let compiled = compiled.unwrap_or_else(|it| panic!("{it}"));

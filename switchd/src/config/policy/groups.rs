@@ -1,17 +1,17 @@
 //! `[[qos.group]]`: thresholds and headroom of priority groups.
 
+use super::headroom::Planned;
 use super::limit::dynamic;
 use crate::config::facts::PortFacts;
 use crate::config::qos::{Group, HeadroomSize, Qos};
 use crate::config::rules::cells;
 use crate::limits::{CELL, MAX_CELLS};
 use crate::tables::policy::{GroupPolicy, Limit, PortPolicy};
-use crate::traffic::headroom::Breakdown;
 use common::config::{Refusal, Refusals, require};
 
 impl Qos {
     /// Puts the groups of a section into a port's policy. Returns what computed headroom is made
-    /// of.
+    /// of; `share` is what a peer's announcement may take of it, in cells.
     ///
     /// # Errors
     /// The keys that are impossible or contradict others.
@@ -20,17 +20,18 @@ impl Qos {
         place: usize,
         group: &Group,
         facts: &PortFacts,
+        share: u64,
         port: &mut PortPolicy,
-    ) -> Result<Option<Breakdown>, Refusals> {
+    ) -> Result<Option<Planned>, Refusals> {
         let key = |name: &str| format!("qos.group[{place}].{name}");
         let mut refusals = Refusals::default();
         let computed = match group.headroom {
-            HeadroomSize::Auto => refusals.keep(self.computed(&key("headroom"), facts)),
+            HeadroomSize::Auto => refusals.keep(self.computed(&key("headroom"), facts, share)),
             HeadroomSize::None | HeadroomSize::Bytes(_) => None,
         };
         let headroom = match (group.headroom, &computed) {
             (HeadroomSize::Bytes(bytes), _) => cells(bytes).max(1),
-            (_, Some(breakdown)) => u32::try_from(breakdown.cells()).unwrap_or(u32::MAX),
+            (_, Some(planned)) => u32::try_from(planned.made_of.cells()).unwrap_or(u32::MAX),
             _ => 0,
         };
         let guaranteed = cells(group.guaranteed_bytes);

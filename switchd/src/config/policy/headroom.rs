@@ -4,6 +4,7 @@
 use super::ports::concerns;
 use crate::config::facts::PortFacts;
 use crate::config::qos::{self, Group, HeadroomPort, HeadroomSize, Peer, Qos};
+use crate::config::rules::cells;
 use crate::limits::CLASSES;
 use crate::packet::wire_len;
 use crate::tables::policy::{FlowControl, GroupPolicy, Policy, PortPolicy};
@@ -11,12 +12,30 @@ use crate::traffic::device_limit::worst_backlog;
 use crate::traffic::headroom::{Breakdown, Cable, Headroom};
 use crate::traffic::pfc_tx::quanta_time;
 use common::config::{Refusal, Refusals, within};
+use common::schedulers::PauseAnnouncement;
 use common::time::Span;
 use common::units::Rate;
 use common::wire::ethernet;
+use common::wire::schedule::PauseTerms;
 
 /// What a hostd may hand to its device in a row: `transport.pacer_burst` as it is shipped.
 const HOSTD_BACKLOG: u64 = 131_072;
+
+/// Computed headroom of a port: what it is made of, and where the numbers of its peer are from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Its terms.
+    pub made_of: Breakdown,
+    /// The peer's response time.
+    pub response_from: String,
+    /// The peer's backlog.
+    pub backlog_from: String,
+    /// Cells of both that the peer announced, if they are more than it may take.
+    pub wanted: Option<u64>,
+}
+
+/// How the origin of what a peer announced begins.
+const ANNOUNCED: &str = "announced by ";
 
 impl Qos {
     pub(super) fn check_headroom(&self) -> Result<(), Refusals> {
@@ -36,6 +55,8 @@ impl Qos {
         refusals.keep(within(&key("poll_gap_microseconds"), gap, 0, 1_000_000));
         let shortest = of.shortest_frame_bytes.into();
         refusals.keep(within(&key("shortest_frame_bytes"), shortest, 60, 9216));
+        let percent = of.announced_percent.into();
+        refusals.keep(within(&key("announced_percent"), percent, 0, 50));
         for (place, port) in of.port.iter().enumerate() {
             let key = |name: &str| format!("qos.headroom.port[{place}].{name}");
             refusals.keep(port.check(&key));
@@ -43,8 +64,14 @@ impl Qos {
         refusals.or(())
     }
 
-    /// Headroom of a port, from its speeds and what `[qos.headroom]` says.
-    pub(super) fn computed(&self, key: &str, facts: &PortFacts) -> Result<Breakdown, Refusal> {
+    /// Headroom of a port, from its speeds, what `[qos.headroom]` says, and what its peer announced,
+    /// which may take `share` cells more than what is planned without it.
+    pub(super) fn computed(
+        &self,
+        key: &str,
+        facts: &PortFacts,
+        share: u64,
+    ) -> Result<Planned, Refusal> {
         let Some(link) = facts.link else {
             let reason = format!(
                 "cannot be computed for {}, which has no speed: give it a link_speed, or a number of bytes",
@@ -52,17 +79,35 @@ impl Qos {
             );
             return Err(Refusal::new(key, reason));
         };
-        Ok(self.headroom_of(facts, link).breakdown())
+        let (without, mut from) = self.headroom_of(facts, link);
+        let of_peer = |of: &Headroom| {
+            let made_of = of.breakdown();
+            made_of.response.cells + made_of.peer_backlog.cells
+        };
+        let wanted = self.announced(facts, &without, &mut from);
+        let allowed = of_peer(&without).saturating_add(share);
+        let is_cut = of_peer(&wanted) > allowed;
+        let planned = if is_cut {
+            for from in from.iter_mut().filter(|from| from.starts_with(ANNOUNCED)) {
+                from.push_str(", cut");
+            }
+            wanted.with_peer_within(allowed)
+        } else {
+            wanted
+        };
+        Ok(Planned {
+            made_of: planned.breakdown(),
+            response_from: from[0].clone(),
+            backlog_from: from[1].clone(),
+            wanted: is_cut.then(|| of_peer(&wanted)),
+        })
     }
 
-    /// What the headroom of a port with a link of this speed depends on.
-    fn headroom_of(&self, facts: &PortFacts, link: Rate) -> Headroom {
+    /// What the headroom of a port with a link of this speed depends on, whatever its peer says of
+    /// itself; and where the numbers of the peer are from: response, backlog.
+    fn headroom_of(&self, facts: &PortFacts, link: Rate) -> (Headroom, [String; 2]) {
         let of = self.cable_and_peer(&facts.name);
-        let longest = u32::from(facts.mtu) + u32::try_from(ethernet::HEADER_LEN).expect("14");
-        let own = match facts.speed {
-            Some(speed) => worst_backlog(speed, facts.burst, link, self.poll_gap()),
-            None => u64::from(facts.transmit_ring) * wire_len(u64::from(longest)),
-        };
+        let own = self.own_backlog(facts, link);
         // What a peer in software does is not known here: it is planned to be as late as this
         // switch, and its device to hold what its shipped configuration lets it hold.
         let (response, peer) = match of.peer {
@@ -70,13 +115,21 @@ impl Qos {
             Peer::Switchd => (Some(self.poll_gap()), own),
             Peer::Hostd => (Some(self.poll_gap()), HOSTD_BACKLOG),
         };
-        Headroom {
+        let from = |name: &str, number: u64| match number {
+            0 => format!("qos.headroom.peer: {}", of.peer.name()),
+            _ => format!("qos.headroom.{name}"),
+        };
+        let from = [
+            from("peer_response_nanoseconds", of.peer_response_nanoseconds),
+            from("peer_backlog_bytes", of.peer_backlog_bytes.into()),
+        ];
+        let headroom = Headroom {
             speed: link,
             cable: match of.cable_delay_nanoseconds {
                 0 => Cable::Metres(of.cable_metres),
                 delay => Cable::Delay(Span::from_nanos(delay)),
             },
-            longest,
+            longest: longest(facts),
             shortest: of.shortest_frame_bytes.into(),
             response: match of.peer_response_nanoseconds {
                 0 => response,
@@ -89,23 +142,141 @@ impl Qos {
                 0 => peer,
                 bytes => bytes.into(),
             },
+        };
+        (headroom, from)
+    }
+
+    /// The same with what the peer announced, where no number is configured.
+    fn announced(&self, facts: &PortFacts, without: &Headroom, from: &mut [String; 2]) -> Headroom {
+        let mut headroom = *without;
+        let Some(announced) = self.heard(facts) else {
+            return headroom;
+        };
+        let of = self.cable_and_peer(&facts.name);
+        let said = format!("{ANNOUNCED}{}", announced.name);
+        if of.peer_response_nanoseconds == 0 {
+            // A host does not know how late it is: as late as this switch.
+            headroom.response = Some(announced.terms.response.unwrap_or_else(|| self.poll_gap()));
+            from[0] = match announced.terms.response {
+                Some(_) => said.clone(),
+                None => "qos.headroom.poll_gap_microseconds".to_owned(),
+            };
         }
+        if of.peer_backlog_bytes == 0 {
+            headroom.peer = announced.terms.backlog.into();
+            from[1] = said;
+        }
+        headroom
+    }
+
+    /// What the peer of a port announced, if it is heeded.
+    fn heard<'a>(&self, facts: &'a PortFacts) -> Option<&'a PauseAnnouncement> {
+        let announced = facts.announced.as_ref();
+        announced.filter(|_| self.headroom.announced_percent > 0)
+    }
+
+    /// What still leaves by a port after a pause, for its peer; `None`: it has no speed.
+    pub fn pause_terms(&self, facts: &PortFacts) -> Option<PauseTerms> {
+        let backlog = self.own_backlog(facts, facts.link?);
+        Some(PauseTerms {
+            response: Some(self.poll_gap()),
+            backlog: u32::try_from(backlog).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// The most that lies in our device, a frame aside.
+    fn own_backlog(&self, facts: &PortFacts, link: Rate) -> u64 {
+        match facts.speed {
+            Some(speed) => worst_backlog(speed, facts.burst, link, self.poll_gap()),
+            None => u64::from(facts.transmit_ring) * wire_len(u64::from(longest(facts))),
+        }
+    }
+
+    /// Cells that the announcement of a peer may take for each group: an equal part of
+    /// `announced_percent` of the buffer, so that all peers together take no more.
+    pub(super) fn announced_share(&self, ports: &[PortFacts]) -> u64 {
+        let computed = |facts: &PortFacts| {
+            (0..CLASSES)
+                .filter_map(|number| self.group_of(&facts.name, number))
+                .filter(|group| group.headroom == HeadroomSize::Auto)
+                .count() as u64
+        };
+        let groups: u64 = ports.iter().map(computed).sum();
+        let percent = u64::from(self.headroom.announced_percent);
+        u64::from(cells(self.buffer.size_bytes)) * percent / 100 / groups.max(1)
+    }
+
+    /// The port whose peer announced the most, beyond what is planned without; `None`: no peer did.
+    pub(super) fn most_announced(&self, ports: &[PortFacts]) -> Option<usize> {
+        let excess = |facts: &PortFacts| {
+            self.heard(facts)?;
+            let (without, mut from) = self.headroom_of(facts, facts.link?);
+            let with = self.announced(facts, &without, &mut from).breakdown();
+            Some(with.cells().saturating_sub(without.breakdown().cells()))
+        };
+        let all = ports.iter().enumerate();
+        let all = all.filter_map(|(number, facts)| Some((excess(facts)?, number)));
+        all.max().map(|(_, number)| number)
+    }
+
+    /// Peers that announced more than is planned with.
+    pub(super) fn peer_warnings(
+        &self,
+        headroom: &[Option<Planned>],
+        ports: &[PortFacts],
+    ) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (planned, facts) in headroom.iter().zip(ports) {
+            let (Some(planned), Some(announced)) = (planned, self.heard(facts)) else {
+                continue;
+            };
+            let (port, peer) = (&facts.name, &announced.name);
+            if let Some(wanted) = planned.wanted {
+                let got = planned.made_of.response.cells + planned.made_of.peer_backlog.cells;
+                warnings.push(format!(
+                    "{port}: {peer} announces that {wanted} cells may still come after a pause, and headroom holds {got} of \
+                     them: qos.headroom.announced_percent allows no more, so lossless groups may lose packets there"
+                ));
+            }
+            let of = self.cable_and_peer(port);
+            let backlog = announced.terms.backlog;
+            if of.peer_backlog_bytes > 0 && backlog > of.peer_backlog_bytes {
+                warnings.push(format!(
+                    "{port}: {peer} announces a backlog of {backlog} bytes, more than qos.headroom.peer_backlog_bytes, {}: \
+                     lossless groups may lose packets there",
+                    of.peer_backlog_bytes
+                ));
+            }
+            let response = announced.terms.response.map_or(0, Span::nanos);
+            if of.peer_response_nanoseconds > 0 && response > of.peer_response_nanoseconds {
+                warnings.push(format!(
+                    "{port}: {peer} announces that it obeys pauses after {response} ns, more than \
+                     qos.headroom.peer_response_nanoseconds, {}: lossless groups may lose packets there",
+                    of.peer_response_nanoseconds
+                ));
+            }
+        }
+        warnings
+    }
+
+    /// The section that says what a group of a port is like: later tables replace earlier ones.
+    fn group_of(&self, port: &str, number: usize) -> Option<&Group> {
+        let its = |group: &&Group| {
+            let mut groups = group.groups.iter();
+            concerns(&group.ports, port) && groups.any(|it| usize::from(*it) == number)
+        };
+        self.group.iter().rev().find(its)
     }
 
     /// Frames that the receive ring of a port with a lossless group must hold; `None`: it has no
     /// such group, or no speed.
     pub(in crate::config) fn ring_needed(&self, facts: &PortFacts) -> Option<u64> {
         let is_lossless = (0..CLASSES).any(|number| {
-            let its = |group: &&Group| {
-                let mut groups = group.groups.iter();
-                concerns(&group.ports, &facts.name) && groups.any(|it| usize::from(*it) == number)
-            };
-            // Later tables replace earlier ones.
-            let last = self.group.iter().rev().find(its);
-            last.is_some_and(|group| group.headroom != HeadroomSize::None)
+            let group = self.group_of(&facts.name, number);
+            group.is_some_and(|group| group.headroom != HeadroomSize::None)
         });
         let link = facts.link.filter(|_| is_lossless)?;
-        Some(self.headroom_of(facts, link).ring_needed())
+        Some(self.headroom_of(facts, link).0.ring_needed())
     }
 
     /// `[qos.headroom]` as it is for the port `name`.
@@ -156,7 +327,7 @@ impl Qos {
     }
 
     fn short_ring(&self, port: &PortPolicy, facts: &PortFacts, link: Rate) -> Option<String> {
-        let needed = self.headroom_of(facts, link).ring_needed();
+        let needed = self.headroom_of(facts, link).0.ring_needed();
         let is_lossless = port.groups.iter().any(GroupPolicy::is_lossless);
         // A ring of 0 is none: a frame is accounted when it arrives.
         let is_short = facts.ring > 0 && u64::from(facts.ring) < needed;
@@ -220,6 +391,11 @@ impl HeadroomPort {
         check("peer_backlog_bytes", backlog, 1 << 30);
         refusals.or(())
     }
+}
+
+/// The longest frame of a port.
+fn longest(facts: &PortFacts) -> u32 {
+    u32::from(facts.mtu) + u32::try_from(ethernet::HEADER_LEN).expect("14")
 }
 
 fn set<T>(value: &mut T, own: Option<T>) {

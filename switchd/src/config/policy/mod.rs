@@ -19,10 +19,10 @@ use super::qos::{self, Qos};
 use super::rules::{cells, class_numbers};
 use crate::limits::{CELL, MAX_CELLS};
 use crate::tables::policy::{Policy, PolicyError, PortPolicy};
-use crate::traffic::headroom::Breakdown;
 use common::config::{Refusal, Refusals, require, within};
 use common::time::Span;
 use common::units::Rate;
+pub use headroom::Planned;
 use ports::concerns;
 pub(super) use ports::nobody;
 use sections::Sections;
@@ -36,7 +36,7 @@ pub struct Compiled {
     pub warnings: Vec<String>,
     /// By port: what headroom was computed from and is made of, if any group of it has computed
     /// headroom.
-    pub headroom: Vec<Option<Breakdown>>,
+    pub headroom: Vec<Option<Planned>>,
 }
 
 impl Compiled {
@@ -58,12 +58,38 @@ impl Compiled {
 }
 
 impl Qos {
-    /// Compiles the policy for these ports.
+    /// Compiles the policy for these ports. What peers announced is left out as far as it does not
+    /// fit: nobody but the operator can make a policy impossible.
     ///
     /// # Errors
     /// The keys that are impossible; if there are none, those that break a relation to others, with
     /// the numbers.
     pub fn compile(&self, ports: &[PortFacts]) -> Result<Compiled, Refusals> {
+        let mut refusals = match self.compile_all(ports) {
+            Err(refusals) => refusals,
+            compiled => return compiled,
+        };
+        let mut ports = ports.to_vec();
+        let mut warnings = Vec::new();
+        while let Some(most) = self.most_announced(&ports) {
+            let peer = ports[most].announced.take();
+            let peer = peer.map(|it| it.name).unwrap_or_default();
+            warnings.push(format!(
+                "{}: what {peer} announces of pauses does not fit, and is not planned with: {refusals}",
+                ports[most].name
+            ));
+            refusals = match self.compile_all(&ports) {
+                Err(refusals) => refusals,
+                Ok(mut compiled) => {
+                    compiled.warnings.extend(warnings);
+                    return Ok(compiled);
+                }
+            };
+        }
+        Err(refusals)
+    }
+
+    fn compile_all(&self, ports: &[PortFacts]) -> Result<Compiled, Refusals> {
         let (mut policy, headroom, sections) = self.policy(ports)?;
         let mut refusals = Refusals::default();
         let pool = self.buffer.shared_headroom_bytes;
@@ -75,6 +101,7 @@ impl Qos {
         let base_rtt = Span::from_micros(self.base_rtt_microseconds);
         let mut warnings = relations::check(&policy, ports, &sections, base_rtt)?;
         warnings.extend(self.lateness_warnings(&policy, ports));
+        warnings.extend(self.peer_warnings(&headroom, ports));
         let (classes, lacking) = self.aiecn.classes(&policy);
         policy.sketched = classes;
         warnings.extend(lacking);
@@ -92,7 +119,7 @@ impl Qos {
     fn policy(
         &self,
         ports: &[PortFacts],
-    ) -> Result<(Policy, Vec<Option<Breakdown>>, Sections), Refusals> {
+    ) -> Result<(Policy, Vec<Option<Planned>>, Sections), Refusals> {
         let mut refusals = Refusals::default();
         let size = u64::from(self.buffer.size_bytes);
         let most = u64::from(MAX_CELLS) * CELL as u64;
@@ -124,7 +151,8 @@ impl Qos {
         policy.elephants = elephants.unwrap_or_default();
         policy.watchdog = refusals.keep(self.watchdog()).flatten();
         refusals.keep(self.aiecn.check());
-        let mut headroom = vec![None; ports.len()];
+        let mut headroom: Vec<Option<Planned>> = vec![None; ports.len()];
+        let share = self.announced_share(ports);
         let mut sections = Sections::new(ports.len());
         for (number, facts) in ports.iter().enumerate() {
             let port = &mut policy.ports[number];
@@ -132,8 +160,10 @@ impl Qos {
             port.uplink = facts.uplink;
             for (place, group) in self.group.iter().enumerate() {
                 if concerns(&group.ports, &facts.name) {
-                    let computed = refusals.keep(self.fill_groups(place, group, facts, port));
-                    headroom[number] = computed.flatten().or(headroom[number]);
+                    let filled = self.fill_groups(place, group, facts, share, port);
+                    if let Some(computed) = refusals.keep(filled).flatten() {
+                        headroom[number] = Some(computed);
+                    }
                     sections.group_is_from(number, &group.groups, place);
                 }
             }
@@ -206,6 +236,7 @@ mod tests {
             ring: 1024,
             transmit_ring: 1024,
             uplink: false,
+            announced: None,
         };
         let error = PolicyError::Wred {
             port: 0,

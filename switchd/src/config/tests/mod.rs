@@ -1,3 +1,4 @@
+mod announced;
 mod csig;
 mod lateness;
 mod limits;
@@ -262,6 +263,7 @@ fn facts() -> Vec<PortFacts> {
         ring: 4096,
         transmit_ring: 4096,
         uplink: false,
+        announced: None,
     };
     vec![port("a"), port("b")]
 }
@@ -304,7 +306,7 @@ fn a_lossless_class_is_compiled() {
     let compiled = lossless(&[]).unwrap();
     let port = &compiled.policy.ports[0];
     let group = &port.groups[3];
-    let breakdown = compiled.headroom[0].unwrap();
+    let breakdown = compiled.headroom[0].as_ref().unwrap().made_of;
     assert_eq!((group.guaranteed, group.xon), (16, 1953));
     assert_eq!(group.limit, crate::tables::policy::Limit::Static(3906 - 16));
     assert_eq!(u64::from(group.headroom), breakdown.cells());

@@ -112,6 +112,9 @@ pub struct HeadroomRow {
     pub wire_bytes: u64,
     /// What they take of the buffer at worst.
     pub headroom: Amount,
+    /// Where the numbers of the peer are from; empty for the other parts.
+    #[serde(default)]
+    pub origin: String,
 }
 
 /// Pauses.
@@ -309,6 +312,8 @@ pub enum EventKind {
     Iqcn,
     /// A job of in-network compute was ended.
     Compute,
+    /// Headroom follows what the peer of a port says of itself.
+    Headroom,
 }
 
 impl EventKind {
@@ -333,7 +338,8 @@ impl EventKind {
             | Self::FdbRoom
             | Self::Thresholds
             | Self::Iqcn
-            | Self::Compute => Severity::Info,
+            | Self::Compute
+            | Self::Headroom => Severity::Info,
         }
     }
 
@@ -364,6 +370,7 @@ impl EventKind {
             Self::Thresholds => "thresholds",
             Self::Iqcn => "iqcn",
             Self::Compute => "compute",
+            Self::Headroom => "headroom",
         }
     }
 }

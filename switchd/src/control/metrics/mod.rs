@@ -168,6 +168,14 @@ impl State {
             families
                 .counter("switchd_scheduling_announcements_bad_total", help)
                 .add(&[], known.bad());
+            let help = "Announcements of peers about pauses that headroom is planned with.";
+            families
+                .counter("switchd_headroom_announcements_total", help)
+                .add(&[], self.announced.changes);
+            let help = "Announcements about pauses that got less headroom than they ask for.";
+            families
+                .counter("switchd_headroom_announcements_bounded_total", help)
+                .add(&[], self.announced.bounded);
         }
         self.scrape_flows(&mut families);
         self.scrape_iqcn(&mut families);

@@ -12,6 +12,7 @@ use crate::stats::PortStats;
 use crate::tables::PortEntry;
 use crate::tables::policy::{FlowControl, Limit, Policy, Schedule};
 use crate::traffic::buffer::Usage;
+use crate::traffic::headroom::{PEER_BACKLOG, RESPONSE_TERM};
 use common::time::Time;
 use common::xdp::netdev::MacPauses;
 
@@ -156,13 +157,19 @@ impl State {
                     term: term.to_owned(),
                     wire_bytes,
                     headroom: Amount::of(cells),
+                    origin: match term {
+                        RESPONSE_TERM => computed.response_from.clone(),
+                        PEER_BACKLOG => computed.backlog_from.clone(),
+                        _ => String::new(),
+                    },
                 };
-                let terms = computed.terms();
+                let made_of = computed.made_of;
+                let terms = made_of.terms();
                 let mut rows: Vec<HeadroomRow> = terms
                     .iter()
                     .map(|(name, term)| row(name, term.bytes, term.cells))
                     .collect();
-                rows.push(row("all", computed.bytes(), computed.cells()));
+                rows.push(row("all", made_of.bytes(), made_of.cells()));
                 rows
             })
             .collect()

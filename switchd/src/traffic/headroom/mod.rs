@@ -45,6 +45,12 @@ pub const RESPONSE: [(u64, u64); 10] = [
     (800_000, 905),
 ];
 
+/// The name of [`Breakdown::response`].
+pub const RESPONSE_TERM: &str = "response";
+
+/// The name of [`Breakdown::peer_backlog`].
+pub const PEER_BACKLOG: &str = "peer's backlog";
+
 /// How long a bit takes from one end of a link to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cable {
@@ -137,8 +143,8 @@ impl Breakdown {
             ("cable", self.cable),
             ("own backlog", self.own_backlog),
             ("pause frame", self.pause),
-            ("response", self.response),
-            ("peer's backlog", self.peer_backlog),
+            (RESPONSE_TERM, self.response),
+            (PEER_BACKLOG, self.peer_backlog),
             ("peer's frame", self.peer_frame),
             ("unread", self.unread),
             ("turn", self.turn),
@@ -182,6 +188,24 @@ impl Headroom {
             },
             unread: unnoticed,
             turn: unnoticed,
+        }
+    }
+
+    /// The same with a peer whose response and backlog take so many cells at most: what is too much
+    /// of the backlog goes first.
+    #[must_use]
+    pub fn with_peer_within(self, most: u64) -> Self {
+        let (cells, len) = self.worst_frame();
+        // Each of the terms is rounded up to a cell.
+        let bytes = most.saturating_sub(1) * len / cells;
+        let span = self.speed.time_for(bytes);
+        let cut = Self {
+            response: self.response.map(|response| response.min(span)),
+            ..self
+        };
+        Self {
+            peer: cut.peer.min(bytes.saturating_sub(cut.response_bytes())),
+            ..cut
         }
     }
 

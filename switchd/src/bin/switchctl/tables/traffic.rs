@@ -107,10 +107,18 @@ pub(super) fn headroom(rows: &[HeadroomRow]) -> Rows {
             row.wire_bytes.to_string(),
             row.headroom.cells.to_string(),
             row.headroom.bytes.to_string(),
+            row.origin.clone(),
         ]
     };
     (
-        &["port", "term", ">bytes on the wire", ">cells", ">bytes"],
+        &[
+            "port",
+            "term",
+            ">bytes on the wire",
+            ">cells",
+            ">bytes",
+            "from",
+        ],
         rows.iter().map(row).collect(),
     )
 }

@@ -1,4 +1,5 @@
 mod aiecn;
+mod announced;
 
 use super::*;
 use crate::config::{PortFacts, Source};
@@ -74,6 +75,7 @@ impl Bench {
             ring: 1024,
             transmit_ring: 1024,
             uplink: false,
+            announced: None,
         });
         let entries = names.map(|name| PortEntry {
             name: name.to_owned(),
@@ -623,6 +625,7 @@ fn warnings_follow_ports_that_come() {
         ring: 1024,
         transmit_ring: 1024,
         uplink: false,
+        announced: None,
     };
     let compiled = active.prepare_port(1, &slow).unwrap().expect("another one");
     let told = active.take_port(1, slow.clone(), &compiled);

@@ -10,11 +10,9 @@
 #   make lint       formats, clippy, documentation, architecture rules, licences and duplicates of dependencies
 #   make msrv       the oldest compiler that Cargo.toml promises builds all; rustup has to have it
 #   make fuzz       every reader of outside bytes, each for a minute, guided by coverage: `make fuzz FOR=600 FUZZ=roce`
-#   make soak       random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`; then
-#                   ten thousand random jobs of in-network compute, a thousand whose marks follow the traffic,
-#                   and applications that attack hostd, or are killed
-#                   for minutes a thousand whose marks follow the traffic, applications that attack hostd, or are
-#                   killed, and collectives through a switch while packets are lost
+#   make soak       random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`; then ten
+#                   thousand random jobs of in-network compute and a thousand whose marks follow the traffic,
+#                   applications that attack hostd, or are killed, and collectives while packets are lost
 #   make pictures   the dashboards of the manual, drawn from a real Prometheus over a laboratory
 #   make build      the release binaries, in target/release, and the C library, in target/library
 #   make install    what `make build` built, units and configuration: PREFIX=/usr/local, DESTDIR= for packages

@@ -208,6 +208,7 @@ impl Real {
             csig: None,
             int: None,
             iqcn: None,
+            compute: None,
             model: None,
         };
         let entries = self.ports.iter().map(entry).collect();

@@ -100,8 +100,9 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// SW-42: random jobs, two to eight at once, with loss, duplicates, reordering and deaths: every
-/// member ends with the right result or the same named error, and nothing is left. `TWIN_JOBS` says how
-/// many, `TWIN_SEED` where they begin; `fabric twin soak --jobs` runs more, with longer vectors.
+/// member ends with the right result or the same named error, and nothing is left. `TWIN_JOBS`
+/// says how many, `TWIN_SEED` where they begin, `TWIN_LONGEST` how long vectors are; `fabric twin
+/// soak --jobs` runs more, with longer vectors.
 #[test]
 fn random_jobs_end_with_the_right_result_or_a_named_error() {
     static NEVER: AtomicBool = AtomicBool::new(false);
@@ -112,7 +113,7 @@ fn random_jobs_end_with_the_right_result_or_a_named_error() {
             time: None,
             flag: &NEVER,
         },
-        longest: 16 << 10,
+        longest: u32::try_from(number("TWIN_LONGEST", 16 << 10)).expect("a length"),
     };
     let done = soak.run(&mut |done| println!("seed {}: {}", done.seed, done.about));
     let done = done.unwrap_or_else(|failure| panic!("{failure}"));

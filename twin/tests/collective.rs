@@ -123,6 +123,14 @@ fn random_jobs_end_with_the_right_result_or_a_named_error() {
     assert!(done.sent_again > 0 && done.came_twice > 0, "{done:?}");
 }
 
+/// SW-42: a broken packet may name a sender to whom there is no way. The error about the answer to
+/// it leaves in the same turn, and is counted: it lay where the next turn's errors lie.
+#[test]
+fn errors_about_answers_leave_at_once() {
+    let scenario = twin::collective::soak::scenario(1194, 16 << 10);
+    run(&scenario, 1194).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// SW-42: a host that dies is named to all others, at both levels, within three seconds, and those
 /// of another job go on.
 #[test]

@@ -4,8 +4,10 @@
 use std::sync::atomic::AtomicBool;
 use twin::collective::soak::Soak;
 use twin::outcome::Outcome;
+use twin::report;
 use twin::scenario::Scenario;
 use twin::simulation::run;
+use twin::snapshot;
 use twin::soak::Stop;
 
 fn scenario(text: &str) -> Scenario {
@@ -226,4 +228,20 @@ fn forwarding_keeps_its_share() {
         beside * 9 <= alone * 10,
         "{alone} ns alone, {beside} ns beside"
     );
+}
+
+/// The shipped scenarios with jobs end as their names say.
+#[test]
+fn shipped_jobs_end_as_they_should() {
+    let run_file = |name: &str| {
+        let scenario = Scenario::load(&snapshot::scenarios().join(name)).expect("a scenario");
+        let outcome = run(&scenario, scenario.seed).unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{}", report::summary(&outcome));
+        outcome.jobs
+    };
+    let both = run_file("jobs-two-levels.toml");
+    assert!(both.iter().all(|it| it.done == it.members), "{both:?}");
+    let hit = run_file("jobs-dead-host.toml");
+    let ends = hit.iter().map(|it| (it.done, it.failed, it.died));
+    assert_eq!(ends.collect::<Vec<_>>(), [(0, 7, 1), (3, 0, 0)]);
 }

@@ -4,8 +4,10 @@
 use std::sync::atomic::AtomicBool;
 use twin::collective::soak::Soak;
 use twin::outcome::Outcome;
+use twin::report;
 use twin::scenario::Scenario;
 use twin::simulation::run;
+use twin::snapshot;
 use twin::soak::Stop;
 
 fn scenario(text: &str) -> Scenario {
@@ -100,8 +102,9 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// SW-42: random jobs, two to eight at once, with loss, duplicates, reordering and deaths: every
-/// member ends with the right result or the same named error, and nothing is left. `TWIN_JOBS` says how
-/// many, `TWIN_SEED` where they begin; `fabric twin soak --jobs` runs more, with longer vectors.
+/// member ends with the right result or the same named error, and nothing is left. `TWIN_JOBS`
+/// says how many, `TWIN_SEED` where they begin, `TWIN_LONGEST` how long vectors are; `fabric twin
+/// soak --jobs` runs more, with longer vectors.
 #[test]
 fn random_jobs_end_with_the_right_result_or_a_named_error() {
     static NEVER: AtomicBool = AtomicBool::new(false);
@@ -112,7 +115,7 @@ fn random_jobs_end_with_the_right_result_or_a_named_error() {
             time: None,
             flag: &NEVER,
         },
-        longest: 16 << 10,
+        longest: u32::try_from(number("TWIN_LONGEST", 16 << 10)).expect("a length"),
     };
     let done = soak.run(&mut |done| println!("seed {}: {}", done.seed, done.about));
     let done = done.unwrap_or_else(|failure| panic!("{failure}"));
@@ -120,6 +123,14 @@ fn random_jobs_end_with_the_right_result_or_a_named_error() {
     let [done_members, failed, died] = done.members;
     assert!(done_members > failed && failed > 0 && died > 0, "{done:?}");
     assert!(done.sent_again > 0 && done.came_twice > 0, "{done:?}");
+}
+
+/// SW-42: a broken packet may name a sender to whom there is no way. The error about the answer to
+/// it leaves in the same turn, and is counted: it lay where the next turn's errors lie.
+#[test]
+fn errors_about_answers_leave_at_once() {
+    let scenario = twin::collective::soak::scenario(1194, 16 << 10);
+    run(&scenario, 1194).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// SW-42: a host that dies is named to all others, at both levels, within three seconds, and those
@@ -217,4 +228,20 @@ fn forwarding_keeps_its_share() {
         beside * 9 <= alone * 10,
         "{alone} ns alone, {beside} ns beside"
     );
+}
+
+/// The shipped scenarios with jobs end as their names say.
+#[test]
+fn shipped_jobs_end_as_they_should() {
+    let run_file = |name: &str| {
+        let scenario = Scenario::load(&snapshot::scenarios().join(name)).expect("a scenario");
+        let outcome = run(&scenario, scenario.seed).unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{}", report::summary(&outcome));
+        outcome.jobs
+    };
+    let both = run_file("jobs-two-levels.toml");
+    assert!(both.iter().all(|it| it.done == it.members), "{both:?}");
+    let hit = run_file("jobs-dead-host.toml");
+    let ends = hit.iter().map(|it| (it.done, it.failed, it.died));
+    assert_eq!(ends.collect::<Vec<_>>(), [(0, 7, 1), (3, 0, 0)]);
 }

@@ -204,5 +204,7 @@ impl<Q: QueueIo> Worker<Q> {
         if let Some(compute) = &mut self.compute {
             compute.out = out;
         }
+        // About messages that have no way, as whose senders broken packets name others.
+        self.send_errors();
     }
 }

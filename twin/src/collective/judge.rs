@@ -70,8 +70,12 @@ pub fn judge(
             Some(MemberEnd::Failed(number, blamed)) => {
                 let reason = EndReason::of_number(*number);
                 let reason = reason.ok_or_else(|| format!("reason {number} is none"))?;
-                let of_host =
-                    BY_HOST.contains(&reason) && blamed.is_some_and(|it| dead_ranks.contains(&it));
+                let named = blamed.is_some_and(|it| dead_ranks.contains(&it));
+                // The switch does not know the world rank of one that has never joined.
+                let never_came = blamed.is_none()
+                    && reason == EndReason::Told(Reason::MemberMissing)
+                    && !dead_ranks.is_empty();
+                let of_host = BY_HOST.contains(&reason) && named || never_came;
                 if !of_host && !(by_switch && BY_SWITCH.contains(&reason)) {
                     return Err(format!("rank {world} ended by {reason:?} of {blamed:?}"));
                 }
@@ -129,6 +133,7 @@ mod tests {
         };
         let (done, died) = (Some(MemberEnd::Done), Some(MemberEnd::Died));
         let lost = failed(Reason::MemberLost, Some(1));
+        let missing = failed(Reason::MemberMissing, None);
         let others = failed(Reason::MemberLost, Some(0));
         let gone = Some(MemberEnd::Failed(EndReason::SwitchLost.number(), None));
         let cases = [
@@ -144,6 +149,8 @@ mod tests {
                 false,
             ),
             ([lost, died, gone], vec![crash(1)], false),
+            ([missing, died, missing], vec![crash(1)], true),
+            ([missing, missing, missing], vec![], false),
             ([gone, gone, gone], vec![crash(3)], true),
             (
                 [gone, failed(Reason::UnknownJob, None), done],

@@ -235,8 +235,8 @@ fn compute(plan: &Topology, node: &Node) -> Table {
 /// What switches and hosts send for jobs has priority 3, as hostd's data.
 const JOBS_DSCP: i64 = 26;
 
-/// `[collective]` of a host: all hosts of a leaf know it by the same address. What is late because a
-/// switch waits for a core is not lost.
+/// `[collective]` of a host: all hosts of a leaf know it by the same address. What is late because
+/// a switch waits for a core is not lost.
 fn collective(plan: &Topology, node: &Node) -> Table {
     let mut links = plan.links.iter();
     let own = links.find(|it| it.lower.node == node.name);
@@ -523,8 +523,8 @@ mod tests {
     use super::*;
     use common::config::Settings;
 
-    /// SW-40: all daemons of a laboratory that computes take their configuration. The hosts of a leaf
-    /// ask it at one address, and leaves ask all spines.
+    /// SW-40: all daemons of a laboratory that computes take their configuration. The hosts of a
+    /// leaf ask it at one address, and leaves ask all spines.
     #[test]
     fn laboratories_compute() {
         let options = Options {

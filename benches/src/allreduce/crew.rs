@@ -10,8 +10,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a rank may take to come, and for a turn.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a rank or a daemon may take to come, and a rank for a turn.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a rank is asked for.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,6 @@
 //! hostd's ranks: a thread each, with a session of its own with the daemon of its host.
 
-use super::crew::{Crew, Turn, expected, given};
-use super::setting::PATIENCE;
+use super::crew::{Crew, PATIENCE, Turn, expected, given};
 use hostd_client::group::{Algorithm, Element, Group, GroupOptions, Operation, Vector};
 use hostd_client::{Access, Context};
 use std::io::{BufRead, BufReader, Write};

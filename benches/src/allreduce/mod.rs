@@ -6,18 +6,21 @@
 //! processes or threads, one a rank, which sleep while others have their turn.
 //!
 //! ```text
+//!   contender who takes part
 //!   setting   the laboratory, and who calls in it
 //!   crew      ranks of one contender, and what they are told
 //!   members   hostd's ranks, as threads
 //!   peers     Open MPI's and gloo's, as processes
 //! ```
 
+mod contender;
 mod crew;
 mod members;
 mod peers;
 mod setting;
 
 use crate::measure::{Better, Bound, Figure, Group, Subject};
+use contender::{Contender, WITH_LONG, WITH_SHORT};
 use crew::Turn;
 use peers::Peers;
 use setting::{SETTINGS, Setting};
@@ -38,57 +41,6 @@ const LONG: [usize; 2] = [1 << 20, 16 << 20];
 /// its rate.
 const LATENCY: f64 = 0.67;
 const RATE: f64 = 1.0;
-
-/// Who calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Contender {
-    /// hostd, through the switches.
-    Switches,
-    /// hostd, recursive doubling between the hosts.
-    Doubling,
-    /// hostd, a ring of the hosts.
-    Ring,
-    /// Open MPI, as it chooses.
-    Mpi,
-    /// Open MPI with this algorithm of its component `tuned`.
-    MpiForced(&'static str, u8),
-    /// PyTorch over gloo.
-    Gloo,
-}
-
-/// Open MPI's algorithms by their numbers.
-const MPI_DOUBLING: Contender = Contender::MpiForced("recursive doubling", 3);
-const MPI_RING: Contender = Contender::MpiForced("ring", 4);
-const MPI_RABENSEIFNER: Contender = Contender::MpiForced("Rabenseifner", 6);
-
-const WITH_SHORT: [Contender; 5] = [
-    Contender::Switches,
-    Contender::Doubling,
-    Contender::Mpi,
-    MPI_DOUBLING,
-    Contender::Gloo,
-];
-const WITH_LONG: [Contender; 6] = [
-    Contender::Switches,
-    Contender::Ring,
-    Contender::Mpi,
-    MPI_RING,
-    MPI_RABENSEIFNER,
-    Contender::Gloo,
-];
-
-impl Contender {
-    fn name(self) -> String {
-        match self {
-            Self::Switches => "hostd, through the switches".to_owned(),
-            Self::Doubling => "hostd, recursive doubling".to_owned(),
-            Self::Ring => "hostd, ring".to_owned(),
-            Self::Mpi => "Open MPI".to_owned(),
-            Self::MpiForced(name, _) => format!("Open MPI, {name}"),
-            Self::Gloo => "gloo".to_owned(),
-        }
-    }
-}
 
 /// A group of contenders: where, who and on how many bytes.
 struct Case {
@@ -115,7 +67,7 @@ struct Allreduce {
 pub fn prepare() -> Result<Box<dyn Subject>, String> {
     let peers = Peers::find()?;
     for missing in peers.missing() {
-        crate::run::progress("allreduce", missing);
+        eprintln!("bench: allreduce: {missing}");
     }
     let lengths = SHORT.into_iter().chain(LONG);
     let case = |setting, bytes| {

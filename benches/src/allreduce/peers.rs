@@ -1,6 +1,6 @@
 //! Open MPI's and gloo's ranks: a process each, in the namespace of its host.
 
-use super::Contender;
+use super::contender::Contender;
 use super::crew::Crew;
 use crate::rig::{Process, wait_until};
 use lab::{Lab, namespace};

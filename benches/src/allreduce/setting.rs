@@ -1,6 +1,6 @@
 //! A laboratory, and who calls in it.
 
-use super::Contender;
+use super::contender::{Contender, WITH_LONG, WITH_SHORT};
 use super::crew::{Crew, Turn};
 use super::members::{self, Member};
 use super::peers::{Company, Peers};
@@ -10,13 +10,10 @@ use lab::topology::{Options, Qos};
 use lab::{Builder, Lab, node_dir};
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Speed of all links: more than two cores carry.
 const SPEED: u64 = 10_000_000_000;
-
-/// How long a daemon may take to answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where rank 0 of hostd's first group waits.
 const PORT: u16 = 7001;
@@ -75,7 +72,7 @@ pub(super) struct Setting {
 impl Setting {
     /// Brings the laboratory up, and all contenders in it.
     pub(super) fn up(layout: &Layout, peers: &Peers) -> Result<Self, String> {
-        crate::run::progress("allreduce", &format!("setting up {}", layout.name));
+        eprintln!("bench: allreduce: setting up {}", layout.name);
         let options = Options {
             // Eight characters at most, and a process number has up to seven digits.
             name: format!("a{}", std::process::id()),
@@ -101,7 +98,7 @@ impl Setting {
             spent: Spent::default(),
             lab,
         };
-        for contender in super::WITH_SHORT.into_iter().chain(super::WITH_LONG) {
+        for contender in WITH_SHORT.into_iter().chain(WITH_LONG) {
             if peers.has(contender) {
                 setting.add(contender, peers)?;
             }

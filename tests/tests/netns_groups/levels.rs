@@ -87,7 +87,11 @@ fn floats(rank: usize, count: usize, seed: u64) -> Vec<f32> {
     let float = |bytes: &[u8]| {
         let mantissa = f32::from(u16::from_le_bytes([bytes[0], bytes[1]])) + 1.0;
         let scale = f32::from(bytes[2] % 40) - 20.0;
-        let sign = if bytes[3] % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = if bytes[3].is_multiple_of(2) {
+            1.0
+        } else {
+            -1.0
+        };
         sign * mantissa * scale.exp2()
     };
     bytes.chunks(4).map(float).collect()

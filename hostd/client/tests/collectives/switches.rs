@@ -110,8 +110,8 @@ fn results_are_exact_though_packets_are_lost() {
 }
 
 /// HT-50, SW-40: 200 runs, each of a group of its own that calls a few collectives of any length,
-/// type and operation, with one packet in a hundred lost each way: all results are exact, and nearly
-/// all of them come from the leaf.
+/// type and operation, with one packet in a hundred lost each way: all results are exact, and
+/// nearly all of them come from the leaf.
 #[test]
 #[ignore = "takes minutes; make soak runs it"]
 fn two_hundred_runs_are_exact_though_packets_are_lost() {

@@ -93,8 +93,8 @@ fn roots_are_special() {
     assert_eq!(of(reduce, [24, 0, 24]).holder, None);
 }
 
-/// HT-50: the root of a broadcast has all of it, whatever it says of results: it gives to those that
-/// lack some after another one has left with the whole.
+/// HT-50: the root of a broadcast has all of it, whatever it says of results: it gives to those
+/// that lack some after another one has left with the whole.
 #[test]
 fn the_root_of_a_broadcast_can_always_give() {
     let position = |done| {

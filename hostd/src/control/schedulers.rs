@@ -20,10 +20,10 @@ pub(super) const COLUMNS: &[(&str, &str)] = &[
 /// Tells peers how packets are spread here and what follows a pause, and hears the same of them.
 pub fn announce(
     shared: SharedSchedulers,
-    interfaces: Interfaces,
+    interfaces: &Interfaces,
     config: &Config,
 ) -> impl Future<Output = ()> + use<> {
-    let pauses = config.pause_terms();
+    let (interfaces, pauses) = (interfaces.clone(), config.pause_terms());
     async move {
         let local = |interface: &Interface| LocalPort {
             name: interface.name.clone(),

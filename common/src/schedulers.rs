@@ -1,5 +1,6 @@
-//! What the two ends of a link tell each other once a second ([`crate::wire::schedule`]): who spreads
-//! packets over paths (MG-9), and what still follows a pause (SW-12). Both show what they heard.
+//! What the two ends of a link tell each other once a second ([`crate::wire::schedule`]): who
+//! spreads packets over paths (MG-9), and what still follows a pause (SW-12). Both show what they
+//! heard.
 
 use crate::sys::{LinkSocket, monotonic};
 use crate::time::{Span, Time};

@@ -509,9 +509,7 @@ impl Listeners {
         tokio::spawn(heartbeat(worker, published, alive));
         tokio::spawn(tell_status(sources.clone()));
         if let Some(shared) = sources.schedulers.clone() {
-            let pauses = loaded.settings.pause_terms();
-            let interfaces = sources.interfaces.clone();
-            tokio::spawn(schedulers::announce(shared, interfaces, pauses));
+            tokio::spawn(schedulers::announce(shared, interfaces, &loaded.settings));
         }
         if let Some(listener) = self.metrics {
             let source = Arc::new(Telemetry::new(sources));

@@ -1,5 +1,5 @@
-//! The two ends of a link tell each other how they spread packets over paths (MG-9) and what follows
-//! a pause (SW-12): real daemons, and neighbours that send nonsense or lie.
+//! The two ends of a link tell each other how they spread packets over paths (MG-9) and what
+//! follows a pause (SW-12): real daemons, and neighbours that send nonsense or lie.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -176,10 +176,10 @@ fn the_kernel_bridges_while_switchd_is_frozen() {
     assert!(ports.iter().map(punted).sum::<u64>() > 100, "{ports:?}");
 }
 
-/// MG-5: a switch that is stopped loses nothing: the kernel forwards from then on. Nor does one that
-/// starts, perhaps as another version: the kernel forwards until its workers run. One that is killed
-/// and started again by its supervisor loses no more than what comes while its process ends, which
-/// the kernel takes over as for a frozen one.
+/// MG-5: a switch that is stopped loses nothing: the kernel forwards from then on. Nor does one
+/// that starts, perhaps as another version: the kernel forwards until its workers run. One that is
+/// killed and started again by its supervisor loses no more than what comes while its process ends,
+/// which the kernel takes over as for a frozen one.
 #[test]
 fn the_kernel_forwards_while_switchd_is_restarted() {
     if !privileged() {

@@ -87,7 +87,7 @@ fn silent_clients_are_let_go_and_others_wait_for_a_place() {
     });
 }
 
-/// 400 clients that ask nothing, or a byte now and then, lock nobody out, though none of them
+/// MG-7: 400 clients that ask nothing, or a byte now and then, lock nobody out, though none of them
 /// has been silent for as long as the time-out.
 #[test]
 fn half_open_clients_lock_nobody_out() {

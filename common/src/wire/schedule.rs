@@ -1,5 +1,5 @@
-//! What the two ends of a link tell each other about how they spread packets over paths (MG-9), and
-//! about what still follows a pause (SW-12): a message of our own, for no standard has one.
+//! What the two ends of a link tell each other about how they spread packets over paths (MG-9),
+//! and about what still follows a pause (SW-12): a message of our own, for no standard has one.
 //!
 //! ```text
 //!   destination  01-80-C2-00-00-0E: no bridge forwards it (IEEE 802.1Q table 8-1)
@@ -10,7 +10,8 @@
 //!   bytes 6–7    seconds for which that holds; zero: not any more
 //!   byte  8      bytes of the name that follows, at most 63
 //!   bytes 9–     its name, UTF-8
-//!   then         fields, each: type, bytes of its value, value; type 0, or the end of the frame: no more
+//!   then         fields, each: type, bytes of its value, value;
+//!                type 0, or the end of the frame: no more
 //!     type 1     at least 8 bytes: nanoseconds until it obeys a pause, 0: it does not know;
 //!                bytes that its device still sends then
 //! ```
@@ -42,7 +43,7 @@ const END: u8 = 0;
 
 /// What still follows a pause, and how many bytes tell it.
 const PAUSE: u8 = 1;
-const PAUSE_LEN: usize = 8;
+const PAUSE_LEN: u8 = 8;
 
 /// Bytes of a field before its value.
 const FIELD_HEAD: usize = 2;
@@ -181,7 +182,9 @@ impl<'a> Announcement<'a> {
             end -= 1;
         }
         let name = &self.name.as_bytes()[..end];
-        let field = self.pauses.map_or(0, |_| FIELD_HEAD + PAUSE_LEN);
+        let field = self
+            .pauses
+            .map_or(0, |_| FIELD_HEAD + usize::from(PAUSE_LEN));
         let len = ethernet::HEADER_LEN + HEAD + name.len() + field;
         let mut frame = vec![0; len.max(ethernet::MIN_LEN)];
         ethernet::emit(&mut frame, GROUP, own, ETHERTYPE);
@@ -194,7 +197,7 @@ impl<'a> Announcement<'a> {
         body[HEAD..HEAD + name.len()].copy_from_slice(name);
         if let Some(pauses) = self.pauses {
             let field = &mut body[HEAD + name.len()..];
-            put(field, 0, [PAUSE, PAUSE_LEN as u8]);
+            put(field, 0, [PAUSE, PAUSE_LEN]);
             pauses.emit(&mut field[FIELD_HEAD..]);
         }
         frame
@@ -211,7 +214,7 @@ fn pauses(mut fields: &[u8]) -> Result<Option<PauseTerms>> {
         need(HEADER, fields, FIELD_HEAD + len)?;
         let (value, rest) = fields[FIELD_HEAD..].split_at(len);
         if kind == PAUSE {
-            need(HEADER, value, PAUSE_LEN)?;
+            need(HEADER, value, PAUSE_LEN.into())?;
             found = Some(PauseTerms::parse(value));
         }
         fields = rest;

@@ -1,9 +1,9 @@
 //! Who spreads packets over paths: this host, or the switches behind its interfaces (MG-9).
 
 use super::interfaces::{Interface, Interfaces};
+use crate::config::Config;
 use common::schedulers::{LocalPort, SharedSchedulers, run};
 use common::wire::Mac;
-use common::wire::schedule::PauseTerms;
 
 /// Columns of the table: key in the JSON, and heading.
 pub(super) const COLUMNS: &[(&str, &str)] = &[
@@ -18,19 +18,22 @@ pub(super) const COLUMNS: &[(&str, &str)] = &[
 ];
 
 /// Tells peers how packets are spread here and what follows a pause, and hears the same of them.
-pub async fn announce(
+pub fn announce(
     shared: SharedSchedulers,
-    interfaces: Interfaces,
-    pauses: Option<PauseTerms>,
-) {
-    let local = |interface: &Interface| LocalPort {
-        name: interface.name.clone(),
-        ifindex: interface.ifindex,
-        mac: Mac(interface.mac),
-        pauses,
-    };
-    let ports = || interfaces.iter().map(local).collect();
-    if let Err(error) = run(shared, ports).await {
-        tracing::error!("nothing is announced: {error}");
+    interfaces: &Interfaces,
+    config: &Config,
+) -> impl Future<Output = ()> + use<> {
+    let (interfaces, pauses) = (interfaces.clone(), config.pause_terms());
+    async move {
+        let local = |interface: &Interface| LocalPort {
+            name: interface.name.clone(),
+            ifindex: interface.ifindex,
+            mac: Mac(interface.mac),
+            pauses,
+        };
+        let ports = || interfaces.iter().map(local).collect();
+        if let Err(error) = run(shared, ports).await {
+            tracing::error!("nothing is announced: {error}");
+        }
     }
 }

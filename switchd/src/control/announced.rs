@@ -1,18 +1,10 @@
-//! What peers announce of pauses, and the headroom that is planned with it (SW-12).
-//!
-//! A port takes what its peer says at most once in [`SETTLE`]: a peer that says something else each
-//! second costs no more, and does not fill the log of events. How much it may take is decided where
-//! `[qos]` is compiled.
+//! What became of what peers announced of pauses.
 
-use super::api::{Event, EventKind, Severity};
-use super::state::State;
-use crate::id::PortId;
-use common::schedulers::PauseAnnouncement;
 use common::time::{Span, Time};
-use common::wire::schedule::PauseTerms;
 use std::collections::BTreeMap;
 
-/// How long a port keeps what it took.
+/// How long a port keeps what it took: a peer that says something else each second costs no more,
+/// and does not fill the log of events.
 const SETTLE: Span = Span::from_secs(10);
 
 /// What became of announcements.
@@ -26,93 +18,18 @@ pub(super) struct Announced {
     pub(super) bounded: u64,
 }
 
-impl State {
-    /// What still leaves by port `number` after a pause; `None`: it obeys none, or has no speed.
-    pub(super) fn pause_terms(&self, number: usize) -> Option<PauseTerms> {
-        let rules = self.policy().ports.get(number)?;
-        let facts = self.active.facts(number);
-        let facts = facts.filter(|_| rules.flow_control.obeys() != 0)?;
-        self.active.config.qos.pause_terms(facts)
+impl Announced {
+    /// Whether a port may take another announcement.
+    pub(super) fn is_settled(&self, number: usize, now: Time) -> bool {
+        let taken = self.taken.get(&number);
+        taken.is_none_or(|taken| now >= *taken + SETTLE)
     }
 
-    /// Plans headroom with what the peers of ports say now.
-    pub(super) fn heed_announcements(&mut self, now: Time) {
-        let Some(schedulers) = self.schedulers.clone() else {
-            return;
-        };
-        let misfits = self.active.misfits();
-        let ports: Vec<_> = self
-            .known_ports()
-            .map(|(number, entry)| (number, entry.ifindex))
-            .collect();
-        for (number, ifindex) in ports {
-            // That is for the device before the one that the peer knows.
-            if misfits.iter().any(|(misfit, _)| *misfit == number) {
-                continue;
-            }
-            let settled = self.announced.taken.get(&number);
-            if settled.is_none_or(|taken| now >= *taken + SETTLE) {
-                self.take_announcement(number, schedulers.pauses(ifindex, now), now);
-            }
-        }
-    }
-
-    /// Takes what the peer of a port says, if it said something else before.
-    pub(super) fn take_announcement(
-        &mut self,
-        number: usize,
-        said: Option<PauseAnnouncement>,
-        now: Time,
-    ) {
-        let Some(facts) = self.active.facts(number) else {
-            return;
-        };
-        if facts.announced == said {
-            return;
-        }
-        let mut facts = facts.clone();
-        facts.announced.clone_from(&said);
-        // What peers say makes no policy impossible; if it became so otherwise, that is told where
-        // it did.
-        let Ok(Some(compiled)) = self.active.prepare_port(number, &facts) else {
-            return;
-        };
-        self.announced.taken.insert(number, now);
-        let cells = |state: &Self| {
-            let planned = state.active.headroom.get(number)?.as_ref();
-            planned.map(|planned| planned.made_of.cells())
-        };
-        let before = cells(self);
-        let warnings = self.active.take_port(number, facts, &compiled);
-        self.set_policy(compiled.policy);
-        let after = cells(self);
-        self.announced.changes += u64::from(said.is_some());
-        self.announced.bounded += u64::from(!warnings.is_empty());
-        if before == after && warnings.is_empty() {
-            return;
-        }
-        let said = said.map_or_else(
-            || "its peer announces nothing of pauses any more".to_owned(),
-            |said| {
-                let response = said.terms.response.map_or_else(
-                    || "does not say when it obeys pauses".to_owned(),
-                    |span| format!("obeys pauses after {span}"),
-                );
-                let (name, role, backlog) = (said.name, said.role.name(), said.terms.backlog);
-                format!("{name}, a {role}, {response}, with a backlog of {backlog} bytes")
-            },
-        );
-        let shown =
-            |cells: Option<u64>| cells.map_or_else(|| "none".to_owned(), |it| format!("{it} cells"));
-        let (before, after) = (shown(before), shown(after));
-        let mut text = format!("{said}: headroom of a lossless group is {after}, was {before}");
-        let mut severity = Severity::Info;
-        if let Some(warning) = warnings.first() {
-            text = format!("{text}; {warning}");
-            severity = Severity::Warning;
-        }
-        let name = self.port_name(PortId(u16::try_from(number).expect("fewer ports")));
-        let event = Event::new(EventKind::Headroom, text).of_severity(severity);
-        self.note_event(event.at(name));
+    /// A port took what its peer said, or that it says nothing any more; `is_bounded`: it got less
+    /// than it asked for.
+    pub(super) fn note(&mut self, number: usize, says: bool, is_bounded: bool, now: Time) {
+        self.taken.insert(number, now);
+        self.changes += u64::from(says);
+        self.bounded += u64::from(is_bounded);
     }
 }

@@ -70,6 +70,7 @@ mod metrics;
 pub mod opener;
 mod operation;
 pub mod pcap;
+mod peer_headroom;
 mod pfc_watchdog;
 pub mod port_handle;
 pub mod porter;

@@ -64,8 +64,8 @@ impl Qos {
         refusals.or(())
     }
 
-    /// Headroom of a port, from its speeds, what `[qos.headroom]` says, and what its peer announced,
-    /// which may take `share` cells more than what is planned without it.
+    /// Headroom of a port, from its speeds, what `[qos.headroom]` says, and what its peer
+    /// announced, which may take `share` cells more than what is planned without it.
     pub(super) fn computed(
         &self,
         key: &str,

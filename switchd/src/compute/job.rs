@@ -79,6 +79,14 @@ impl Job {
         (member.peer.remote == from).then_some(member)
     }
 
+    /// Whether the member of a rank is here and has not spoken in the epoch: it may not know that
+    /// there is one.
+    pub(super) fn awaits_terms(&self, rank: u16, from: SocketAddr) -> bool {
+        let member = self.members.get(usize::from(rank));
+        let member = member.and_then(Option::as_ref);
+        member.is_some_and(|it| it.peer.remote == from && !it.spoke)
+    }
+
     /// Members that are here.
     pub(super) fn present(&self) -> impl Iterator<Item = (u16, &Member)> {
         let all = (0..).zip(&self.members);

@@ -41,8 +41,14 @@ impl Engine {
             }
             return self.join_anew(at, (datagram, packet), join, now, out);
         }
+        let awaits = job.awaits_terms(packet.rank, datagram.peer.remote);
         let verdict = match phase {
-            Phase::Over(verdict, false) if join.generation == generation => Some(verdict),
+            // Who never heard that the job ran asks for it still.
+            Phase::Over(verdict, has_run)
+                if join.generation == generation && (!has_run || awaits) =>
+            {
+                Some(verdict)
+            }
             _ if is_over || join.generation < generation => {
                 Some(job.verdict(Reason::StaleGeneration, None))
             }

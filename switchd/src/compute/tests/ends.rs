@@ -117,6 +117,27 @@ fn members_that_were_started_anew_get_no_old_results() {
     assert_eq!(refused(&world, Reason::StaleGeneration), 1);
 }
 
+/// SW-42: a member that does not know that the job ran, because its ADMIT was lost, is told why the
+/// job is over when it asks again; one that was started anew is not.
+#[test]
+fn members_whose_admission_was_lost_are_told_the_end() {
+    let mut world = self::world(&[2], 0, 1);
+    for rank in [0, 1] {
+        let join = Message::Join(world.members[usize::from(rank)].join);
+        let from = member_address(rank);
+        assert_eq!(say(&mut world, from, (rank.into(), 0), join), Ok(()));
+    }
+    let left = leave(Reason::MemberLeft);
+    assert_eq!(say(&mut world, member_address(0), (0, 1), left), Ok(()));
+    for (rank, reason) in [(1, Reason::MemberLeft), (0, Reason::StaleGeneration)] {
+        let before = refused(&world, reason);
+        let join = Message::Join(world.members[usize::from(rank)].join);
+        let from = member_address(rank);
+        assert_eq!(say(&mut world, from, (rank.into(), 0), join), Ok(()));
+        assert_eq!(refused(&world, reason), before + 1, "{reason:?}");
+    }
+}
+
 /// SW-42: a member that gives up before it was admitted is heard by its generation, and the others
 /// are told at once, not when they have waited for it.
 #[test]

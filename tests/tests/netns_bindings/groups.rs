@@ -54,12 +54,14 @@ fn carry_out(rig: &Rig, words: &[String], counts: &[usize]) {
     let before = rig.sent("h1");
     for (at, count) in counts.iter().enumerate() {
         let port = 7100 + u16::try_from(at).unwrap();
-        for (rank, output) in members(rig, words, port, |_| count.to_string())
+        let outputs = members(rig, words, port, |_| count.to_string());
+        // What one says of another is half of the story.
+        let wrong: String = outputs
             .iter()
-            .enumerate()
-        {
+            .map(|output| String::from_utf8_lossy(&output.stderr))
+            .collect();
+        for (rank, output) in outputs.iter().enumerate() {
             let said = String::from_utf8_lossy(&output.stdout);
-            let wrong = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{rank}: {said}{wrong}");
             let line = format!("rank {rank} of {RANKS}: all exact, {count} elements\n");
             assert_eq!(said, line, "{wrong}");

@@ -111,7 +111,7 @@ pictures: setup
 soak: setup
 	$(CARGO) build --release -p fabric --bin fabric
 	target/release/fabric twin soak --for $(or $(FOR),30m)
-	target/release/fabric twin soak --jobs --count 10000
+	target/release/fabric twin soak --jobs --longest 16KiB --count 10000
 	$(CARGO) test --release -p twin --test aiecn -- --ignored --nocapture
 	$(CARGO) build --release -p hostd-client --bins
 	$(CARGO) test --release -p hostd --test engine -- --ignored

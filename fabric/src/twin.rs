@@ -102,7 +102,8 @@ pub(crate) struct SoakArgs {
     /// Lossless incasts instead: 8, 15 and 63 to one at 100 Gb/s, frames of all sizes
     #[arg(long)]
     lossless: bool,
-    /// Random jobs of in-network compute instead, with loss, duplicates and deaths; --count is of jobs
+    /// Random jobs of in-network compute instead, with loss, duplicates and deaths; --count is of
+    /// jobs
     #[arg(long, conflicts_with = "lossless")]
     jobs: bool,
     /// Longest vector of a job

@@ -101,7 +101,8 @@ pub struct Outcome {
     /// A number that stands for everything that happened.
     #[serde(serialize_with = "hexadecimal")]
     pub digest: u64,
-    /// Virtual time from the start of the workload to the end of its last flow or job, in nanoseconds.
+    /// Virtual time from the start of the workload to the end of its last flow or job, in
+    /// nanoseconds.
     pub duration_ns: u64,
     /// Packets through a switch's pipeline or a host's engine.
     pub hops: u64,

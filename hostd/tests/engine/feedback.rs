@@ -169,10 +169,9 @@ fn wrong_marks_cost_little() {
         println!("{congestion:?}: {forged} forged, {hit:#?}");
         assert!(forged > 1_000 && hit.rx_acks > forged / 2, "{forged}");
         assert_eq!(neighbour.retransmits + neighbour.timeouts, 0);
-        assert_eq!(
-            hit.retransmits, hit.rx_trims,
-            "only what was called trimmed"
-        );
+        // What comes before it is sent again need not be.
+        let called = hit.rx_trims;
+        assert!(hit.retransmits <= called, "only what was called trimmed");
         assert_eq!(hit.timeouts, 0);
         let received = counters(&network, 1, pairs[0][1]);
         assert_eq!(received.rx_bytes, MESSAGES * u64::from(BYTES));

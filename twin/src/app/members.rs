@@ -1,6 +1,7 @@
 //! Members of jobs that switches compute for: an application joins, posts all collectives of the
 //! job, and leaves when they have completed, well or not.
 
+use super::seats::{MemberEnd, NewMember, Seat};
 use super::{App, Report, answered, memory_works};
 use crate::check::Check;
 use crate::collective::ledger::Part;
@@ -8,63 +9,12 @@ use crate::memory::Memory;
 use common::wire::compute::Work;
 use hostd::edge::command::{self, SessionCommand};
 use hostd::verbs::EngineError;
-use hostd_client::abi::collective::{Buffer, Collective, CollectiveWork, Membership};
+use hostd_client::abi::collective::{Buffer, Collective, CollectiveWork};
 use hostd_client::abi::descriptor::{
     CompletionEntry, CompletionOpcode, CompletionStatus, WORK_LEN,
 };
-use hostd_client::abi::ring::{Producer, RingMemory};
+use hostd_client::abi::ring::RingMemory;
 use hostd_client::abi::types::{Access, ObjectKind};
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::rc::Rc;
-
-/// A member that is to join.
-#[derive(Debug)]
-pub struct NewMember {
-    /// The number of its job in the simulation.
-    pub job: usize,
-    /// What it asks the switch for.
-    pub membership: Membership,
-    /// Its vectors, and what has come to it.
-    pub part: Rc<RefCell<Part>>,
-}
-
-/// How a job ended for a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemberEnd {
-    /// It has all results.
-    Done,
-    /// Why it has not, as hostd numbers reasons, and the world rank that is to blame.
-    Failed(u16, Option<u16>),
-    /// Its host died.
-    Died,
-}
-
-/// A member that has joined.
-#[derive(Debug)]
-struct Seat {
-    job: usize,
-    handle: u32,
-    /// Kept, for hostd reads it.
-    _ring: Producer<WORK_LEN>,
-    part: Rc<RefCell<Part>>,
-    /// Collectives that have completed.
-    completed: usize,
-    failed: Option<u32>,
-}
-
-/// Those of a host.
-#[derive(Debug, Default)]
-pub(super) struct Members {
-    seats: Vec<Seat>,
-    by_handle: HashMap<u32, usize>,
-}
-
-impl Members {
-    pub(super) fn len(&self) -> usize {
-        self.seats.len()
-    }
-}
 
 /// What is posted.
 fn collective(work: Work) -> Collective {
@@ -168,8 +118,7 @@ impl<const BYTES: bool> App<BYTES> {
             .complete(seat.completed, well, entry.byte_len);
         seat.completed += 1;
         if !well {
-            seat.failed
-                .get_or_insert(entry.immediate.unwrap_or(u32::MAX));
+            seat.failed = seat.failed.or(entry.immediate).or(Some(u32::MAX));
         }
         if seat.completed == tasks {
             let end = seat.failed.map_or(MemberEnd::Done, |word| {

@@ -4,8 +4,9 @@
 
 mod members;
 mod outside;
+mod seats;
 
-pub use members::{MemberEnd, NewMember};
+pub use seats::{MemberEnd, NewMember};
 
 use super::check::Check;
 use super::flow::FlowId;
@@ -26,7 +27,7 @@ use hostd_client::abi::doorbell::Doorbell;
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::ring::{Consumer, Producer, RingMemory};
 use hostd_client::abi::types::{Access, Private};
-use members::Members;
+use seats::Members;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

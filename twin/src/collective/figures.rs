@@ -3,7 +3,7 @@
 use super::Job;
 use crate::app::MemberEnd;
 use crate::fabric::{Fabric, Node};
-use crate::simulation::jobs::Running;
+use crate::simulation::running::Running;
 use crate::totals::add;
 use common::time::Time;
 use hostd::verbs::EndReason;

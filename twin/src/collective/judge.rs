@@ -76,7 +76,7 @@ pub fn judge(
                     && reason == EndReason::Told(Reason::MemberMissing)
                     && !dead_ranks.is_empty();
                 let of_host = BY_HOST.contains(&reason) && named || never_came;
-                if !of_host && !(by_switch && BY_SWITCH.contains(&reason)) {
+                if !(of_host || by_switch && BY_SWITCH.contains(&reason)) {
                     return Err(format!("rank {world} ended by {reason:?} of {blamed:?}"));
                 }
                 let leaf = seating.leaf(world).expect("a member");

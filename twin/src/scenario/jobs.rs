@@ -49,7 +49,7 @@ fn job(spanned: &Spanned<RawJob>, place: usize, plan: &Plan) -> At<Job> {
         Work::Broadcast => 1,
         Work::Barrier => usize::MAX,
     };
-    if (task.len > 0 && task.work == Work::Barrier) || task.len as usize % whole != 0 {
+    if (task.len > 0 && task.work == Work::Barrier) || !(task.len as usize).is_multiple_of(whole) {
         let reason = format!("{} bytes are no vector of {:?}", task.len, task.work);
         return Err((at, reason));
     }

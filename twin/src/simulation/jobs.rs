@@ -3,55 +3,15 @@
 use super::state::Simulation;
 use crate::app::{MemberEnd, NewMember};
 use crate::check::{Check, Failure};
-use crate::collective::ledger::{Ledger, Part};
-use crate::collective::{Job, Seating, judge};
+use crate::collective::ledger::Part;
+use crate::collective::{Job, judge};
 use crate::fabric::Node;
-use crate::network::{NodeId, Plan};
-use crate::scenario::Scenario;
+use crate::network::NodeId;
 use common::time::{Span, Time};
-use std::cell::RefCell;
-use std::rc::Rc;
 
 /// How long something of a job may remain after its last member has ended: switches that lost each
 /// other find that out by their leases, a job that forms by its time.
 const REMAINS: Span = Span::from_secs(20);
-
-/// A member of a job in the simulation.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Member {
-    /// How it ended, and when.
-    pub(crate) end: Option<(MemberEnd, Time)>,
-}
-
-/// A job in the simulation.
-#[derive(Debug)]
-pub(crate) struct Running {
-    /// Its number, which its members have agreed on.
-    pub(crate) number: u32,
-    pub(crate) seating: Seating,
-    pub(crate) ledger: Rc<RefCell<Ledger>>,
-    pub(crate) started: Option<Time>,
-    /// By world rank.
-    pub(crate) members: Vec<Member>,
-}
-
-/// The jobs of a scenario, none of which has begun.
-pub(super) fn jobs(scenario: &Scenario, plan: &Plan, seed: u64) -> Vec<Running> {
-    let jobs = scenario.jobs.iter().zip(1_u32..);
-    let running = jobs.map(|(job, number)| {
-        let own = seed ^ u64::from(number).rotate_left(32);
-        let seating = job.seating(plan).expect("it was checked");
-        Running {
-            // As if drawn, and no two alike.
-            number: number.wrapping_mul(0x9e37_79b1),
-            ledger: Ledger::new(job, &seating, own),
-            seating,
-            started: None,
-            members: vec![Member::default(); job.hosts.len()],
-        }
-    });
-    running.collect()
-}
 
 impl<const BYTES: bool> Simulation<BYTES> {
     /// The members of a job join, those whose hosts live.

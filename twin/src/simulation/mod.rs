@@ -10,9 +10,10 @@
 
 mod agenda;
 mod flows;
-pub(crate) mod jobs;
+mod jobs;
 mod liveness;
 mod operator;
+pub(crate) mod running;
 pub(crate) mod state;
 mod troubles;
 

@@ -1,6 +1,6 @@
 //! The state of a simulation, and its beginning.
 
-use super::jobs::{Running, jobs};
+use super::running::{Running, jobs};
 use crate::app::ConnectionId;
 use crate::check::{Check, Failure};
 use crate::collective::leaf_address;

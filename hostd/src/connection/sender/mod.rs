@@ -188,15 +188,13 @@ impl Sender {
             };
             steering.feedback(&feedback, in_flight, now);
         });
-        let news = match verdict {
-            Verdict::Valid(news) => news,
-            Verdict::Overtaken => {
+        let Verdict::Valid(news) = verdict else {
+            if verdict == Verdict::Overtaken {
                 // A later one that came before it says all that it does, but not what was trimmed.
                 self.mark_trimmed(ack, now, steering, counters);
                 self.held(steering, now);
-                return verdict;
             }
-            Verdict::Impossible => return verdict,
+            return verdict;
         };
         if let Some(crowd) = ack.crowd() {
             steering.crowd(crowd, now);

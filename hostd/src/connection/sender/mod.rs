@@ -189,12 +189,7 @@ impl Sender {
             steering.feedback(&feedback, in_flight, now);
         });
         let Verdict::Valid(news) = verdict else {
-            if verdict == Verdict::Overtaken {
-                // A later one that came before it says all that it does, but not what was trimmed.
-                self.mark_trimmed(ack, now, steering, counters);
-                self.held(steering, now);
-            }
-            return verdict;
+            return self.without_news(verdict, ack, now, steering, counters);
         };
         if let Some(crowd) = ack.crowd() {
             steering.crowd(crowd, now);
@@ -217,6 +212,23 @@ impl Sender {
         let judged = self.act(event, now, steering, counters);
         debug_assert!(judged.is_ok(), "only silence and a missing receive give up");
         self.held(steering, now);
+        verdict
+    }
+
+    /// A later acknowledgement that came before an overtaken one says all that it does, but not
+    /// what was trimmed.
+    fn without_news(
+        &mut self,
+        verdict: Verdict,
+        ack: &Acknowledgement,
+        now: Time,
+        steering: &mut Steering,
+        counters: &mut QueuePairCounters,
+    ) -> Verdict {
+        if verdict == Verdict::Overtaken {
+            self.mark_trimmed(ack, now, steering, counters);
+            self.held(steering, now);
+        }
         verdict
     }
 

@@ -44,7 +44,9 @@ fn noise(dst: &str, payload: usize, random: &mut Pcg64Mcg) -> Vec<u8> {
     let mut frame = packet.frame();
     let at = frame.len() - payload;
     random.fill_bytes(&mut frame[at..]);
-    frame[at] = Operation::SendOnly as u8;
+    if let Some(opcode) = frame.get_mut(at) {
+        *opcode = Operation::SendOnly as u8;
+    }
     frame
 }
 

@@ -35,6 +35,15 @@ pub struct Stop {
     pub flag: &'static AtomicBool,
 }
 
+impl Stop {
+    /// Whether a run that began at `start` and has done so many goes on.
+    pub(crate) fn goes_on(&self, done: u64, start: Instant) -> bool {
+        done < self.count
+            && self.time.is_none_or(|time| start.elapsed() < time)
+            && !self.flag.load(Ordering::Relaxed)
+    }
+}
+
 /// A series of random scenarios.
 #[derive(Clone, Copy, Debug)]
 pub struct Soak {
@@ -71,10 +80,7 @@ impl Soak {
     pub fn run(&self, watch: &mut dyn FnMut(&Done)) -> Result<Done, Failure> {
         let start = Instant::now();
         let mut done = Done::default();
-        while done.scenarios < self.stop.count
-            && self.stop.time.is_none_or(|time| start.elapsed() < time)
-            && !self.stop.flag.load(Ordering::Relaxed)
-        {
+        while self.stop.goes_on(done.scenarios, start) {
             let seed = self.first.wrapping_add(done.scenarios);
             let scenario = scenario(seed);
             done.seed = seed;

@@ -24,7 +24,6 @@ use common::xdp::queue::LINE_OVERHEAD;
 use hostd::config::Collective;
 use hostd::verbs::EngineConfig;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 use switchd::config::Compute;
 
@@ -84,10 +83,7 @@ impl Soak {
     pub fn run(&self, watch: &mut dyn FnMut(&Done)) -> Result<Done, Failure> {
         let start = Instant::now();
         let mut done = Done::default();
-        while done.jobs < self.stop.count
-            && self.stop.time.is_none_or(|time| start.elapsed() < time)
-            && !self.stop.flag.load(Ordering::Relaxed)
-        {
+        while self.stop.goes_on(done.jobs, start) {
             let seed = self.first.wrapping_add(done.cases);
             let scenario = scenario(seed, self.longest);
             done.seed = seed;

@@ -367,14 +367,13 @@ impl Control {
 
     /// Reads what the workers saw of RoCEv2 flows, if they look.
     async fn watch_flows(&self) {
-        if lock(&self.state).flows.is_none() {
-            return std::future::pending().await;
-        }
-        let mut tick = tokio::time::interval(Duration::from(super::flows::PACE));
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
-            lock(&self.state).tend_flows(monotonic());
+            let now = monotonic();
+            let next = lock(&self.state).tend_flows(now);
+            let Some(next) = next else {
+                return std::future::pending().await;
+            };
+            tokio::time::sleep(next.since(now).into()).await;
         }
     }
 

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Flows that pass at the same time.
 const FLOWS: u64 = 1000;
 
+/// As many as the table has room for, by default.
+const MOST_FLOWS: u64 = 10_000;
+
 /// Bytes of the IP packet of each request, and of each acknowledgement: IP, UDP, BTH, and payload
 /// with the ICRC, or AETH and ICRC.
 const REQUEST: u64 = 20 + 8 + 12 + 68;
@@ -38,7 +41,7 @@ def send(opcode, qp, psn, rest):
     sent += 1
     if sent % 40 == 0:
         time.sleep(0.002)
-for n in range(1000):
+for n in range(int(sys.argv[2])):
     psn = n * 16001
     if side == 'a':
         for k in range(4 if n % 5 == 0 else 3):
@@ -95,7 +98,7 @@ fn a_thousand_flows_are_counted_exactly() {
     assert_eq!(rig.ping("10.2.0.2", 1, 10), 1);
     assert_eq!(flows(&rig), Vec::<Value>::new());
     for side in ["a", "b"] {
-        rig.on(side, "python3", &["-c", SCRIPT, side]);
+        rig.on(side, "python3", &["-c", SCRIPT, side, &FLOWS.to_string()]);
     }
     let paired = |rows: &[Value]| rows.iter().filter(|row| row["learned"] == "data").count();
     eventually("pairs", || paired(&flows(&rig)) as u64 == FLOWS);
@@ -170,8 +173,8 @@ impl Drop for Collector {
     }
 }
 
-/// Lets all flows pass a switch that tells the collector, and be over; then ends both.
-fn pass_all(rig: &mut Rig, collector: Child) {
+/// Lets so many flows pass a switch that tells the collector, and be over; then ends both.
+fn pass_all(rig: &mut Rig, flows_in_all: u64, collector: Child) {
     let collector = Collector(collector);
     rig.settings(
         "[flows]\nenabled = true\ninactive_seconds = 3\ntemplate_seconds = 1\ncollector = \"10.1.0.2:4739\"\n",
@@ -179,9 +182,13 @@ fn pass_all(rig: &mut Rig, collector: Child) {
     rig.start(&[]);
     assert_eq!(rig.ping("10.2.0.2", 1, 10), 1);
     for side in ["a", "b"] {
-        rig.on(side, "python3", &["-c", SCRIPT, side]);
+        rig.on(
+            side,
+            "python3",
+            &["-c", SCRIPT, side, &flows_in_all.to_string()],
+        );
     }
-    eventually("flows", || flows(rig).len() as u64 == FLOWS);
+    eventually("flows", || !flows(rig).is_empty());
     eventually("end of all flows", || flows(rig).is_empty());
     // Records leave at a pace, and the collector writes them at its own.
     std::thread::sleep(Duration::from_secs(3));
@@ -190,15 +197,16 @@ fn pass_all(rig: &mut Rig, collector: Child) {
 }
 
 /// There is a record of each direction of each flow, and all together have every packet and byte.
-fn assert_all(to: impl Fn(&str) -> Sums) {
-    let asked: u64 = (0..FLOWS).map(requests).sum();
-    assert_eq!(to("10.2.0.2"), (FLOWS, asked, asked * REQUEST));
-    let answers: u64 = (0..FLOWS).map(|flow| 1 + naks(flow)).sum();
-    assert_eq!(to("10.1.0.2"), (FLOWS, answers, answers * ACKNOWLEDGEMENT));
+fn assert_all(flows: u64, to: impl Fn(&str) -> Sums) {
+    let asked: u64 = (0..flows).map(requests).sum();
+    assert_eq!(to("10.2.0.2"), (flows, asked, asked * REQUEST));
+    let answers: u64 = (0..flows).map(|flow| 1 + naks(flow)).sum();
+    assert_eq!(to("10.1.0.2"), (flows, answers, answers * ACKNOWLEDGEMENT));
 }
 
-/// SW-50: a collector that nobody here wrote, nfdump's, gets a record of each direction of a
-/// thousand flows, and all of them together have every packet and byte.
+/// SW-50: a collector that nobody here wrote, nfdump's, gets a record of each direction of ten
+/// thousand flows that pass at once, which is what the table has room for. All of them together
+/// have every packet and byte, and it misses none by the sequence numbers.
 #[test]
 fn a_collector_reads_the_records() {
     if !privileged() {
@@ -208,13 +216,18 @@ fn a_collector_reads_the_records() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let place = folder.path().display().to_string();
     let words = ["-l", &place, "-p", "4739", "-b", "10.1.0.2", "-t", "3600"];
-    let collector = rig.command("a", "nfcapd", &words).spawn().expect("nfcapd");
-    pass_all(&mut rig, collector);
+    let log = folder.path().join("said");
+    let said = std::fs::File::create(&log).expect("a file");
+    let mut collector = rig.command("a", "nfcapd", &words);
+    let collector = collector.stderr(said).spawn().expect("nfcapd");
+    pass_all(&mut rig, MOST_FLOWS, collector);
     let records = collected(&rig, &place);
-    assert_all(|address| {
+    assert_all(MOST_FLOWS, |address| {
         let its = records.iter().filter(|it| it.2 == address);
         its.fold((0, 0, 0), |all, it| (all.0 + 1, all.1 + it.0, all.2 + it.1))
     });
+    let said = std::fs::read_to_string(&log).expect("what it said");
+    assert!(said.contains("Sequence Errors: 0,"), "{said}");
 }
 
 /// SW-50: so does pmacct's.
@@ -235,13 +248,13 @@ fn another_collector_reads_the_records() {
     std::fs::write(&settings, text).expect("a file");
     let words = ["-f", &settings.display().to_string()];
     let collector = rig.command("a", "nfacctd", &words).spawn();
-    pass_all(&mut rig, collector.expect("nfacctd"));
+    pass_all(&mut rig, FLOWS, collector.expect("nfacctd"));
     let text = std::fs::read_to_string(&records).expect("records");
     let parts: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
-    assert_all(|address| {
+    assert_all(FLOWS, |address| {
         let its = parts.iter().filter(|it| it["ip_dst"] == address);
         its.fold((0, 0, 0), |all, it| {
             let of = |key| number(it, key);
@@ -278,7 +291,7 @@ fn round_trips_are_as_long_as_they_are() {
     assert_eq!(rows.len(), 1, "{rows:?}");
     let rtt = number(&rows[0], "/forward/rtt_nanoseconds");
     assert!(
-        (took * 99 / 100..took * 110 / 100).contains(&rtt),
+        (took * 90 / 100..took * 110 / 100).contains(&rtt),
         "{rtt}, {took}"
     );
     assert!(rows[0]["backward"]["rtt_nanoseconds"].is_null());

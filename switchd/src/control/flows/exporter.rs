@@ -17,6 +17,10 @@ const QUEUE: usize = 4096;
 /// Messages that are sent at a time, so that the buffer of a collector's socket takes them.
 const AT_A_TIME: usize = 32;
 
+/// Between two such times: a record of each direction of 10,000 flows leaves within the second that
+/// they may be late.
+const PACE: Span = Span::from_millis(8);
+
 /// What is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
@@ -84,6 +88,13 @@ impl Exporter {
         self.queue.len()
     }
 
+    /// When more of what waits may be sent, after `now`; `None` if nothing waits, or nobody takes
+    /// it.
+    pub(super) fn next(&self, now: Time) -> Option<Time> {
+        let goes_on = !self.queue.is_empty() && self.socket.is_some();
+        goes_on.then_some(now + PACE)
+    }
+
     /// Sends some of what waits, with templates before if they are due.
     pub(super) fn send(&mut self, now: Time, millis: u64) {
         if self.try_send(now, millis).is_err() {
@@ -94,14 +105,15 @@ impl Exporter {
         }
     }
 
-    /// Sends all that waits, as far as the kernel takes it.
-    pub(super) fn flush(&mut self, now: Time, millis: u64) {
+    /// Sends all that waits, as far as the kernel takes it. `wait` does so between two sends.
+    pub(super) fn flush(&mut self, now: Time, millis: u64, wait: impl Fn(Span)) {
         while !self.queue.is_empty() {
             let before = self.queue.len();
             self.send(now, millis);
             if self.queue.len() == before {
                 break;
             }
+            wait(PACE);
         }
     }
 
@@ -116,7 +128,8 @@ impl Exporter {
             return Ok(());
         };
         if now >= self.templates_at {
-            if !sent(socket, &self.writer.templates(millis))? {
+            let waiting = self.queue.iter().map(|(_, records)| records).sum();
+            if !sent(socket, &self.writer.templates(millis, waiting))? {
                 return Ok(());
             }
             self.counted.messages += 1;

@@ -8,14 +8,8 @@ use crate::control::state::State;
 use crate::flows::observers;
 use crate::id::PortId;
 use crate::worker::events::WorkerCommand;
-use common::time::{Span, Time};
+use common::time::Time;
 use std::time::SystemTime;
-
-/// How often the workers' slots are read.
-const INTERVAL: Span = Span::from_millis(500);
-
-/// How often some records are sent: [`INTERVAL`] is several such times.
-pub(in crate::control) const PACE: Span = Span::from_millis(100);
 
 /// Milliseconds since the Epoch.
 fn epoch_millis() -> u64 {
@@ -42,27 +36,22 @@ impl State {
         }
         self.begin_to_compensate(seed)?;
         let collector = flows.collector().map_err(|error| error.to_string())?;
-        self.flows = Some(Analysis {
-            book: Book::new(&flows, ends),
-            exporter: collector.map(|collector| Exporter::new(collector, &flows)),
-            due: Time::ZERO,
-        });
+        let exporter = collector.map(|collector| Exporter::new(collector, &flows));
+        self.flows = Some(Analysis::new(Book::new(&flows, ends), exporter));
         Ok(())
     }
 
     /// Reads what the workers saw if it is time to, ends flows that are over, and sends records.
-    pub(in crate::control) fn tend_flows(&mut self, now: Time) {
-        let Some(analysis) = &mut self.flows else {
-            return;
-        };
-        if now >= analysis.due {
-            analysis.due = now + INTERVAL;
-            if analysis.book.read(now) {
+    /// When to do so again; `None` if flows are not followed.
+    pub(in crate::control) fn tend_flows(&mut self, now: Time) -> Option<Time> {
+        if let Some(released) = self.flows.as_mut()?.read(now) {
+            if released {
                 self.workers.iter().for_each(|worker| worker.waker.wake());
             }
             self.tend_iqcn();
         }
         self.export_flows(now);
+        self.flows.as_ref().map(|analysis| analysis.next(now))
     }
 
     /// The switch stops: tells of all flows.
@@ -74,7 +63,7 @@ impl State {
         if let Some(analysis) = &mut self.flows
             && let Some(exporter) = &mut analysis.exporter
         {
-            exporter.flush(now, epoch_millis());
+            exporter.flush(now, epoch_millis(), |pace| std::thread::sleep(pace.into()));
         }
     }
 
@@ -84,14 +73,10 @@ impl State {
         let Some(analysis) = &mut self.flows else {
             return;
         };
-        if let Some(exporter) = &mut analysis.exporter {
-            let here = Here {
-                now,
-                millis: epoch_millis(),
-                ifindex: &ifindex,
-            };
-            exporter.take(&analysis.book.take_records(), here);
-            exporter.send(now, here.millis);
-        }
+        analysis.export(Here {
+            now,
+            millis: epoch_millis(),
+            ifindex: &ifindex,
+        });
     }
 }

@@ -102,12 +102,13 @@ impl Writer {
         }
     }
 
-    fn begin(&self, millis: u64) -> Vec<u8> {
+    /// The header of a message before which so many records are sent (RFC 7011 §3.1).
+    fn begin(&self, millis: u64, sequence: u32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(MESSAGE_MAX);
         put(&mut bytes, VERSION.into(), 2);
         put(&mut bytes, 0, 2);
         put(&mut bytes, millis / 1000, 4);
-        put(&mut bytes, self.sequence.into(), 4);
+        put(&mut bytes, sequence.into(), 4);
         put(&mut bytes, self.domain.into(), 4);
         bytes
     }
@@ -118,9 +119,10 @@ impl Writer {
         bytes[from + 2..from + 4].copy_from_slice(&len.to_be_bytes());
     }
 
-    /// A message that tells what records have.
-    pub(super) fn templates(&self, millis: u64) -> Vec<u8> {
-        let mut bytes = self.begin(millis);
+    /// A message that tells what records have. It is sent before `waiting` of the records that were
+    /// written.
+    pub(super) fn templates(&self, millis: u64, waiting: u32) -> Vec<u8> {
+        let mut bytes = self.begin(millis, self.sequence.wrapping_sub(waiting));
         put(&mut bytes, TEMPLATE_SET.into(), 2);
         put(&mut bytes, 0, 2);
         let count = ADDRESSES[0].len() + FIELDS.len() + OWN_FIELDS.len();
@@ -151,7 +153,7 @@ impl Writer {
             let address = if is_v6 { 16 } else { 4 };
             let most = (MESSAGE_MAX - HEADER_LEN - 4) / record_len(address);
             for some in its.chunks(most) {
-                let mut bytes = self.begin(here.millis);
+                let mut bytes = self.begin(here.millis, self.sequence);
                 put(&mut bytes, template.into(), 2);
                 put(&mut bytes, 0, 2);
                 some.iter().for_each(|it| write(&mut bytes, it, here));

@@ -33,5 +33,4 @@ pub(super) mod tests;
 pub(super) use analysis::Analysis;
 pub use book::{Book, Direction, Flow};
 pub use exporter::{Exported, Exporter};
-pub(super) use follow::PACE;
 pub use record::{EndReason, Learned, Record};

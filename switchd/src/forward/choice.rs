@@ -59,7 +59,7 @@ pub fn choose_by(
 /// The group that the route of one packet leads to.
 pub fn look_up(fib: &Fib, parsed: &Parsed) -> Option<GroupId> {
     match parsed.version {
-        Version::V4 => fib.lookup_v4(*parsed.dst.first_chunk().expect("4 of 16")),
-        Version::V6 => fib.lookup_v6(parsed.dst),
+        Version::V4 => fib.lookup_v4(parsed.dst.octets_v4()),
+        Version::V6 => fib.lookup_v6(parsed.dst.octets_v6()),
     }
 }

@@ -4,7 +4,7 @@
 //! program that lags behind, or a frame made to confuse, may bring anything: everything is checked.
 
 use crate::drop::DropReason;
-use crate::packet::{Edits, NO_PCP, Parsed, Version};
+use crate::packet::{Address, Edits, NO_PCP, Parsed, Version};
 use crate::tables::reading::Reading;
 use common::wire::ethernet::{self, ethertype};
 use common::wire::ip::{protocol, v4, v6};
@@ -85,7 +85,7 @@ pub fn parse_partial(
 }
 
 /// What the parser knows of a link header.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     /// EtherType of what follows it.
     ethertype: u16,
@@ -217,6 +217,101 @@ pub fn parse_any(frame: &[u8], len: usize, reading: Option<Reading>) -> Option<P
     parse_partial(frame, len, Arrived { own, reading }, |_| false).ok()
 }
 
+/// The link header of a frame with an IP packet and no tags, or only the one of its VLAN.
+/// [`tags`] knows these, too.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
+fn usual(frame: &[u8]) -> Option<Header> {
+    let (payload_at, pcp) = match untagged(frame) {
+        Some(_) => (ethernet::HEADER_LEN, NO_PCP),
+        None => {
+            let header = frame.first_chunk::<{ ethernet::HEADER_LEN + 2 }>()?;
+            let [.., tpid_high, tpid_low, high, low] = *header;
+            let tag = vlan::Tci(u16::from_be_bytes([high, low]));
+            let is_tag = vlan::is_tag(u16::from_be_bytes([tpid_high, tpid_low]));
+            is_tag.then_some((ethernet::HEADER_LEN + vlan::TAG_LEN, tag.pcp()))?
+        }
+    };
+    let ethertype = u16::from_be_bytes(*frame.get(..payload_at)?.last_chunk()?);
+    let is_ip = matches!(ethertype, ethertype::IPV4 | ethertype::IPV6);
+    is_ip.then_some(Header {
+        ethertype,
+        payload_at,
+        pcp,
+        edits: Edits::default(),
+    })
+}
+
+/// The link header of any frame that is bridged.
+#[inline(never)]
+fn bridged_header(frame: &[u8], reading: Option<Reading>) -> Result<Header, wire::Error> {
+    let (stack, edits) = tags(frame, reading)?;
+    Ok(Header {
+        ethertype: stack.ethertype,
+        payload_at: stack.payload_at,
+        pcp: stack.outer.map_or(NO_PCP, |tag| tag.pcp()),
+        edits,
+    })
+}
+
+/// What the class and the flow of a frame follow from.
+#[derive(Clone, Copy)]
+struct Content {
+    version: Version,
+    protocol: u8,
+    ttl: u8,
+    traffic_class: u8,
+    /// Where the upper layer begins; 0 if it is not there.
+    transport: u16,
+    /// Where the IP header begins.
+    network: u16,
+    is_fragment: bool,
+}
+
+/// Reads what is behind the link header of a frame that is bridged; `None` if it makes no sense.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
+fn content(frame: &[u8], len: usize, header: Header) -> Option<Content> {
+    let network = u16::try_from(header.payload_at).ok()?;
+    let ip = frame.get(header.payload_at..)?;
+    let ip_len = len - header.payload_at;
+    let behind = |at: usize| u16::try_from(at).map_or(0, |at| network + at);
+    match header.ethertype {
+        ethertype::IPV4 => {
+            let packet = v4::Packet::new_partial(ip, ip_len).ok()?;
+            let is_first = packet.fragment_offset() == 0;
+            Some(Content {
+                version: Version::V4,
+                protocol: packet.protocol(),
+                ttl: packet.ttl(),
+                traffic_class: packet.traffic_class(),
+                transport: if is_first {
+                    behind(packet.header_len())
+                } else {
+                    0
+                },
+                network,
+                is_fragment: packet.is_fragment(),
+            })
+        }
+        ethertype::IPV6 => {
+            let packet = v6::Packet::new_partial(ip, ip_len).ok()?;
+            let upper = packet.upper().ok();
+            let first = upper.filter(|upper| upper.fragment.is_none_or(|offset| offset == 0));
+            Some(Content {
+                version: Version::V6,
+                protocol: upper.map_or(protocol::NO_NEXT, |upper| upper.protocol),
+                ttl: packet.hop_limit(),
+                traffic_class: packet.traffic_class(),
+                transport: first.map_or(0, |upper| behind(upper.at)),
+                network,
+                is_fragment: upper.is_some_and(|upper| upper.fragment.is_some()),
+            })
+        }
+        _ => None,
+    }
+}
+
 /// Reads of a frame that is bridged what its class and its flow follow from. A bridge judges no
 /// packet: what is no IP packet, or none that makes sense, has no DSCP and no flow, and nothing in
 /// it is ever changed but a tag that tells of the path. The frame has `len` bytes and begins with
@@ -225,82 +320,50 @@ pub fn parse_any(frame: &[u8], len: usize, reading: Option<Reading>) -> Option<P
 /// # Errors
 /// [`DropReason::BadCsig`] or [`DropReason::BadInt`]: it must not bring a tag to where tags are not
 /// believed.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
 pub fn parse_bridged(
     frame: &[u8],
     len: usize,
     reading: Option<Reading>,
 ) -> Result<Parsed, DropReason> {
-    let opaque = Parsed {
+    let header = match usual(frame) {
+        Some(header) => Some(header),
+        None => match bridged_header(frame, reading).map_err(DropReason::from) {
+            Ok(header) => Some(header),
+            Err(reason @ (DropReason::BadCsig | DropReason::BadInt)) => return Err(reason),
+            Err(_) => None,
+        },
+    };
+    let (pcp, edits) = header.map_or((NO_PCP, Edits::default()), |it| (it.pcp, it.edits));
+    let content = header.and_then(|header| content(frame, len, header));
+    let content = content.unwrap_or(Content {
         version: Version::V4,
         protocol: 0,
         ttl: 0,
-        dscp: 0,
-        ecn: 0,
-        pcp: NO_PCP,
-        network: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+        traffic_class: 0,
         transport: 0,
+        network: u16::try_from(frame.len()).unwrap_or(u16::MAX),
         is_fragment: true,
-        ip_len: 0,
+    });
+    // Made in one place: to copy a part of it that was just written means to wait until that is in
+    // the cache.
+    Ok(Parsed {
+        version: content.version,
+        protocol: content.protocol,
+        ttl: content.ttl,
+        dscp: content.traffic_class >> 2,
+        ecn: content.traffic_class & 3,
+        pcp,
+        network: content.network,
+        transport: content.transport,
+        is_fragment: content.is_fragment,
         may_fragment: false,
         in_doubt: false,
         interface: 0,
-        edits: Edits::default(),
-        dst: [0; 16],
-    };
-    let (stack, edits) = match tags(frame, reading).map_err(DropReason::from) {
-        Ok(tags) => tags,
-        Err(reason @ (DropReason::BadCsig | DropReason::BadInt)) => return Err(reason),
-        Err(_) => return Ok(opaque),
-    };
-    let pcp = stack.outer.map_or(NO_PCP, |tag| tag.pcp());
-    let opaque = Parsed {
-        pcp,
         edits,
-        ..opaque
-    };
-    let (ip, ip_len) = (&frame[stack.payload_at..], len - stack.payload_at);
-    let Ok(network) = u16::try_from(stack.payload_at) else {
-        return Ok(opaque);
-    };
-    let class = match stack.ethertype {
-        ethertype::IPV4 => v4::Packet::new_partial(ip, ip_len).ok().map(|packet| {
-            let at = if packet.fragment_offset() == 0 {
-                packet.header_len()
-            } else {
-                0
-            };
-            let upper = (packet.protocol(), at, packet.is_fragment());
-            (Version::V4, packet.ttl(), packet.traffic_class(), upper)
-        }),
-        ethertype::IPV6 => v6::Packet::new_partial(ip, ip_len).ok().map(|packet| {
-            let upper = packet.upper().ok();
-            let is_fragment = upper.is_some_and(|upper| upper.fragment.is_some());
-            let first = upper.filter(|upper| upper.fragment.is_none_or(|offset| offset == 0));
-            let protocol = upper.map_or(protocol::NO_NEXT, |upper| upper.protocol);
-            let upper = (protocol, first.map_or(0, |upper| upper.at), is_fragment);
-            (
-                Version::V6,
-                packet.hop_limit(),
-                packet.traffic_class(),
-                upper,
-            )
-        }),
-        _ => None,
-    };
-    let Some((version, ttl, class, (protocol, at, is_fragment))) = class else {
-        return Ok(opaque);
-    };
-    Ok(Parsed {
-        version,
-        protocol,
-        ttl,
-        dscp: class >> 2,
-        ecn: class & 3,
-        network,
-        transport: u16::try_from(at).map_or(0, |at| if at == 0 { 0 } else { network + at }),
-        is_fragment,
-        ..opaque
+        ip_len: 0,
+        dst: Address::default(),
     })
 }
 
@@ -328,8 +391,6 @@ fn parse_v4(
     if usize::from(header_len) != v4::HEADER_LEN && packet.has_options() {
         return Err(DropReason::Options);
     }
-    let mut address = [0; 16];
-    address[..4].copy_from_slice(&dst.octets());
     Ok(Parsed {
         version: Version::V4,
         protocol: packet.protocol(),
@@ -349,7 +410,7 @@ fn parse_v4(
         interface: 0,
         edits: header.edits,
         ip_len: u16::try_from(packet.total_len()).map_err(|_| DropReason::Malformed)?,
-        dst: address,
+        dst: Address::v4(dst.octets()),
     })
 }
 
@@ -405,6 +466,49 @@ fn parse_v6(
         edits: header.edits,
         ip_len: u16::try_from(v6::HEADER_LEN + packet.payload_len())
             .map_err(|_| DropReason::Malformed)?,
-        dst: dst.octets(),
+        dst: Address::v6(dst.octets()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::wire::csig::Tpids;
+
+    /// SW-1, CS-1: a header that is read at once says what the walk through its tags says, wherever
+    /// the frame ends, and whether tags that tell of a path are known or not.
+    #[test]
+    fn a_usual_header_is_read_as_any_other() {
+        let reading = Reading {
+            tpids: Tpids::default(),
+            trusts_csig: true,
+            trusts_int: false,
+        };
+        let csig = Tpids::default().compact.to_be_bytes();
+        let tags: [&[u8]; 7] = [
+            &[],
+            &[0x81, 0, 0xa0, 5],
+            &[0x88, 0xa8, 0x60, 0],
+            &[0x81, 0, 0, 0, 0x81, 0, 0xe0, 7],
+            &[csig[0], csig[1], 0, 1],
+            &[0x81, 0, 0x20, 9, csig[0], csig[1], 0, 1],
+            &[0x91, 0, 0, 1],
+        ];
+        let mut usual_ones = 0;
+        for tags in tags {
+            for kind in [[8, 0], [0x86, 0xdd], [8, 6], [0x81, 0], csig] {
+                let frame = [&[2; 12], tags, &kind, &[0x45; 40]].concat();
+                for end in 0..frame.len() {
+                    let Some(found) = usual(&frame[..end]) else {
+                        continue;
+                    };
+                    usual_ones += 1;
+                    for reading in [None, Some(reading)] {
+                        assert_eq!(bridged_header(&frame[..end], reading), Ok(found));
+                    }
+                }
+            }
+        }
+        assert!(usual_ones > 200, "{usual_ones}");
+    }
 }

@@ -52,10 +52,11 @@ impl<const N: usize> Lookups<N> {
         }
     }
 
-    fn push(&mut self, lane: usize, dst: &[u8; 16]) {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    fn push(&mut self, lane: usize, dst: [u8; N]) {
         self.lanes.push(lane);
-        self.addresses
-            .push(*dst.first_chunk().expect("N is 4 or 16"));
+        self.addresses.push(dst);
     }
 
     /// Writes what was found to the lanes' places and empties itself.
@@ -89,8 +90,8 @@ impl Batch {
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     pub fn push(&mut self, frame: Frame, ingress: PortId, parsed: Parsed) {
         match parsed.version {
-            Version::V4 => self.v4.push(self.lanes.len(), &parsed.dst),
-            Version::V6 => self.v6.push(self.lanes.len(), &parsed.dst),
+            Version::V4 => self.v4.push(self.lanes.len(), parsed.dst.octets_v4()),
+            Version::V6 => self.v6.push(self.lanes.len(), parsed.dst.octets_v6()),
         }
         self.lanes.push((frame, ingress));
         self.parsed.push(parsed);

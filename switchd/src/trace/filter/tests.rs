@@ -1,6 +1,6 @@
 use super::*;
 use crate::ingress::parse::parse;
-use crate::packet::Edits;
+use crate::packet::{Address, Edits};
 use crate::trace::tests::{PORTS, TAG, roce, tagged};
 use proptest::prelude::*;
 
@@ -250,7 +250,7 @@ proptest! {
             interface: 0,
             edits: Edits::default(),
             ip_len: 0,
-            dst: [0; 16],
+            dst: Address::default(),
         };
         for text in ["src=10.0.0.0/8", "src=fd00::/8", "sport=1", "dport=4791 qp=1", "qp=1"] {
             read(text).matches(arrival(0, None), &frame, Some(&parsed));

@@ -6,6 +6,7 @@
 
 use super::attribute::{Attribute, DecodeError, attributes, i32_at, ip, u8_at, u16_at, u32_at};
 use super::bridge::{bridge_link, bridge_port, fdb_entry, vlan_states};
+use super::rest::{Rest, on_link};
 use super::rule::Rule;
 use super::settings::{accepts_local, settings};
 use super::types::{
@@ -385,15 +386,18 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
     let mut preferred = None;
     let mut single = Hop::default();
     let mut hops = None;
+    let mut rest = Rest::default();
+    rest.add(0, &[u8_at(body, 6)?, on_link(flags.to_ne_bytes()[0])]);
     for attribute in attributes(&body[12..]) {
         let attribute = attribute?;
+        rest.add_attribute(0, &attribute);
         match attribute.kind {
             1 => address = attribute.address()?,
             2 => source = attribute.address()?,
             6 => priority = attribute.u32()?,
             7 => preferred = Some(attribute.address()?),
             8 => mtu = route_mtu(attribute.value)?,
-            9 => hops = Some(multipath(attribute.value)?),
+            9 => hops = Some(multipath(attribute.value, &mut rest)?),
             15 => table = attribute.u32()?,
             30 => next_hop = Some(attribute.u32()?),
             _ => hop_attribute(&mut single, &attribute)?,
@@ -420,6 +424,7 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
         next_hop,
         source: preferred,
         mtu,
+        rest: rest.number(),
     };
     Ok(Some((key, route)))
 }
@@ -482,7 +487,7 @@ fn via(attribute: &Attribute<'_>) -> Result<IpAddr, DecodeError> {
 
 /// A list of struct rtnexthop, each with attributes. The kernel's order means nothing and changes:
 /// sorted.
-fn multipath(bytes: &[u8]) -> Result<Vec<Hop>, DecodeError> {
+fn multipath(bytes: &[u8], others: &mut Rest) -> Result<Vec<Hop>, DecodeError> {
     /// RTNH_F_DEAD.
     const DEAD: u8 = 1;
     let mut rest = bytes;
@@ -498,8 +503,11 @@ fn multipath(bytes: &[u8]) -> Result<Vec<Hop>, DecodeError> {
             dead: rest[2] & DEAD != 0,
             ..Hop::default()
         };
+        others.add(hop.ifindex, &[on_link(rest[2])]);
         for attribute in attributes(&rest[8..len]) {
-            hop_attribute(&mut hop, &attribute?)?;
+            let attribute = attribute?;
+            others.add_attribute(hop.ifindex, &attribute);
+            hop_attribute(&mut hop, &attribute)?;
         }
         hops.push(hop);
         rest = &rest[len.next_multiple_of(4).min(rest.len())..];

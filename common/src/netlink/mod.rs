@@ -13,6 +13,7 @@
 //!   types      Link, Address, Neighbour, Route, NextHop: plain values
 //!   rule       Rule: which tables are asked
 //!   attribute  fields and attributes of messages; settings: those of IPv4
+//!   rest       what else tells routes apart
 //!   decode     bytes -> Message; never panics, never trusts a length
 //!   mirror     the state: applies messages, tells what changed
 //!   route_set  the routes of a key, in their order
@@ -43,6 +44,7 @@ mod follow;
 mod lifetimes;
 mod mirror;
 mod request;
+mod rest;
 mod route_set;
 mod rule;
 mod settings;

@@ -476,6 +476,9 @@ pub struct Route {
     /// The largest packet in bytes that a router sends by it, where its link carries larger ones;
     /// [`NO_MTU`]: what the link carries.
     pub mtu: u16,
+    /// Stands for what else the kernel tells routes of one key apart by, and which changes nothing
+    /// here: other metrics, realms, how packets are encapsulated, `onlink`, the scope. 0: nothing.
+    pub rest: u32,
 }
 
 /// Who made the routes that belong to addresses (RTPROT_KERNEL).

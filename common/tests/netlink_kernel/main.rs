@@ -347,6 +347,49 @@ fn events_lead_to_the_state_that_a_dump_shows() {
     });
 }
 
+/// SW-2: routes of one key that differ only in what changes nothing here are several routes: when
+/// one goes the other is left, and the first of them is used.
+#[test]
+fn routes_that_hardly_differ_are_several() {
+    in_namespace(|| {
+        let mut watch = open();
+        let mut step = |command: &str| {
+            ip(command);
+            follow(&mut watch, Span::from_millis(90));
+            compare(&mut watch, command);
+        };
+        let ways = [
+            "advmss 1300",
+            "initcwnd 20",
+            "quickack 1",
+            "realm 7",
+            "onlink",
+        ];
+        for (number, way) in ways.iter().enumerate() {
+            let to = format!("10.{}.0.0/16 via 10.0.0.2 dev left", 20 + number);
+            step(&format!("route add {to}"));
+            step(&format!("route append {to} {way}"));
+            step(&format!("route del {to}"));
+        }
+        for (number, way) in ways.iter().enumerate() {
+            let to = format!("10.{}.0.0/16", 30 + number);
+            step(&format!("route add {to} via 10.0.0.2 dev left metric 5"));
+            step(&format!(
+                "route prepend {to} via 10.0.0.3 dev left metric 5"
+            ));
+            step(&format!(
+                "route append {to} via 10.0.0.3 dev left metric 5 {way}"
+            ));
+        }
+        for number in 0..ways.len() {
+            let left = hops(&watch, &key(&format!("10.{}.0.0/16", 20 + number), 0));
+            assert_eq!(left, [("10.0.0.2".to_owned(), 1)]);
+            let first = hops(&watch, &key(&format!("10.{}.0.0/16", 30 + number), 5));
+            assert_eq!(first, [("10.0.0.3".to_owned(), 1)], "{}", ways[number]);
+        }
+    });
+}
+
 /// SW-2: weights, gateways of the other family and next hop objects arrive as they were set.
 #[test]
 fn routes_are_read_as_they_were_set() {

@@ -253,6 +253,7 @@ mod tests {
                 next_hop: None,
                 source: None,
                 mtu: NO_MTU,
+                rest: 0,
             };
             let message = Message {
                 flags: 0,

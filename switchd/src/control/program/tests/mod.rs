@@ -95,6 +95,7 @@ fn route_of(kind: RouteKind, hops: &[Hop], next_hop: Option<u32>) -> Route {
         next_hop,
         source: None,
         mtu: NO_MTU,
+        rest: 0,
     }
 }
 

@@ -69,6 +69,7 @@ pub mod iqcn;
 mod metrics;
 pub mod opener;
 mod operation;
+mod own_errors;
 pub mod pcap;
 mod peer_headroom;
 mod pfc_watchdog;

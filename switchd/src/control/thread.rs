@@ -11,6 +11,7 @@
 //! ```
 
 use super::admin;
+use super::own_errors::OwnErrors;
 use super::state::{State, heartbeat_age, lock};
 use super::status_text;
 use crate::preflight;
@@ -182,6 +183,7 @@ impl Control {
         let mut retry = tokio::time::interval(self.retry);
         let answered = Arc::new(Notify::new());
         let mut waiting = BTreeSet::new();
+        let mut errors = OwnErrors::default();
         loop {
             let wanted: Vec<NeighbourKey> = tokio::select! {
                 () = answered.notified() => Vec::new(),
@@ -189,7 +191,7 @@ impl Control {
                     ready?.clear_ready();
                     self.waker.clear();
                     lock(&self.state).tend_ports(monotonic());
-                    self.wanted_by_workers()
+                    self.wanted_by_workers(&mut errors)
                 }
                 () = self.changed.notified() => self.unresolved(),
                 _ = retry.tick() => self.unresolved(),
@@ -232,7 +234,8 @@ impl Control {
         lock(&self.state).routing.program().unresolved().collect()
     }
 
-    fn wanted_by_workers(&self) -> Vec<NeighbourKey> {
+    /// Sees to the events of the workers. Neighbours that they miss.
+    fn wanted_by_workers(&self, errors: &mut OwnErrors) -> Vec<NeighbourKey> {
         let resolve = |event| match event {
             WorkerEvent::Resolve { ifindex, address } => Some(NeighbourKey { ifindex, address }),
             WorkerEvent::Storm {
@@ -241,6 +244,12 @@ impl Control {
                 storm,
             } => {
                 lock(&self.state).note_storm(port, priority, storm);
+                None
+            }
+            WorkerEvent::OwnError(packet) => {
+                if let Err(error) = errors.send(&packet) {
+                    tracing::debug!("an ICMP error to a punted sender cannot be sent: {error}");
+                }
                 None
             }
             WorkerEvent::Detached | WorkerEvent::Drained { .. } => None,

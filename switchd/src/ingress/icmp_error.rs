@@ -7,6 +7,7 @@ use crate::tables::PortEntry;
 use crate::tables::errors::{ErrorRules, PeerRules};
 use crate::tables::interfaces::Interface;
 use common::time::{Span, Time};
+use common::wire;
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};
 use common::wire::ip::{protocol, v4, v6};
@@ -237,7 +238,7 @@ pub fn sender(frame: &[u8], parsed: &Parsed) -> Option<IpAddr> {
 pub fn may_be_reported(frame: &[u8], parsed: &Parsed) -> bool {
     let is_v4 = parsed.version == Version::V4;
     if parsed.transport == 0 {
-        return !is_v4;
+        return !is_v4 && !is_read_in_part(frame, parsed);
     }
     let kind = frame.get(usize::from(parsed.transport)).copied();
     match (is_v4, parsed.protocol, kind) {
@@ -247,6 +248,14 @@ pub fn may_be_reported(frame: &[u8], parsed: &Parsed) -> bool {
         (false, protocol::ICMPV6, Some(kind)) => !icmp::is_error_v6(kind),
         _ => true,
     }
+}
+
+/// Whether a packet of IPv6 has more extension headers than are read: an error may be behind them.
+#[cold]
+fn is_read_in_part(frame: &[u8], parsed: &Parsed) -> bool {
+    let packet = frame.get(usize::from(parsed.network)..).unwrap_or_default();
+    let upper = v6::Packet::new_partial(packet, usize::MAX).and_then(|packet| packet.upper());
+    matches!(upper, Err(wire::Error::Field { .. }))
 }
 
 /// Makes an ICMPv4 error in `frame` one from `source`, if it is one.
@@ -414,5 +423,39 @@ mod tests {
         let many = (0..100_000).filter(|n| limiter.allows(Problem::NoRoute, to(*n), now));
         assert!(many.count() >= 99_900);
         assert_eq!(limiter.peers.0.len() * PEER_WAYS, ICMP_PEERS);
+    }
+
+    /// SW-1: no error is answered by an error, however many extension headers are in front of it;
+    /// what is behind more of them than are read may be one.
+    #[test]
+    fn errors_are_not_answered_wherever_they_are() {
+        for count in 0..=40_u8 {
+            for (kind, is_error) in [(1, true), (3, true), (128, false)] {
+                let options = [protocol::DESTINATION, 0, 1, 4, 0, 0, 0, 0];
+                let mut chain: Vec<u8> = options.repeat(count.into());
+                let mut next = protocol::ICMPV6;
+                if count > 0 {
+                    let last = chain.len() - options.len();
+                    chain[last] = std::mem::replace(&mut next, protocol::DESTINATION);
+                }
+                let mut frame = vec![0; ethernet::HEADER_LEN + v6::HEADER_LEN];
+                let (own, other) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+                ethernet::emit(&mut frame, own, other, ethertype::IPV6);
+                let repr = v6::Repr {
+                    src: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+                    dst: Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 1),
+                    traffic_class: 0,
+                    flow_label: 0,
+                    hop_limit: 1,
+                    next_header: next,
+                    payload_len: u16::try_from(chain.len() + 8).unwrap(),
+                };
+                repr.emit(&mut frame[ethernet::HEADER_LEN..]);
+                frame.extend([&chain[..], &[kind, 0, 0, 0, 0, 0, 0, 0]].concat());
+                let parsed = crate::ingress::parse::parse(&frame, own.0).expect("forwarded");
+                let told = may_be_reported(&frame, &parsed);
+                assert_eq!(told, !is_error && count <= 8, "{kind} behind {count}");
+            }
+        }
     }
 }

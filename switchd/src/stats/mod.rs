@@ -201,6 +201,8 @@ pub struct PortStats {
     pub fragments: Counter,
     /// ICMP messages that the rate limit or a lack of frames suppressed.
     pub icmp_suppressed: Counter,
+    /// ICMP messages that are counted as sent, and were left to the kernel: it alone knows the way.
+    pub icmp_by_kernel: Counter,
     /// Congestion signals of packets that leave by it.
     pub csig: CsigStats,
     /// Packets with telemetry that left, by what became of the tag: see [`Signed`].
@@ -291,6 +293,7 @@ impl Default for PortStats {
             fragmented: Counter::new(),
             fragments: Counter::new(),
             icmp_suppressed: Counter::new(),
+            icmp_by_kernel: Counter::new(),
             csig: CsigStats::default(),
             int_signed: Default::default(),
             drops: [const { Counter::new() }; DropReason::COUNT],
@@ -320,6 +323,7 @@ impl PortStats {
             &self.fragmented,
             &self.fragments,
             &self.icmp_suppressed,
+            &self.icmp_by_kernel,
         ];
         let pauses = self.pauses.iter().flat_map(PauseStats::all);
         let queues = self.queues.iter().flat_map(QueueStats::all);
@@ -345,10 +349,11 @@ impl PortStats {
         answers + self.control_sent.get() + self.fragments.get()
     }
 
-    /// Packets received here that did not leave: lost, meant for the port itself, or fragmented.
+    /// Packets received or made here that did not leave: lost, meant for the port itself,
+    /// fragmented, or left to the kernel.
     pub fn ended(&self) -> u64 {
-        let compute = self.compute_received.get();
-        self.dropped_in_all() + self.control_received.get() + self.fragmented.get() + compute
+        let taken = self.compute_received.get() + self.icmp_by_kernel.get();
+        self.dropped_in_all() + self.control_received.get() + self.fragmented.get() + taken
     }
 
     /// Packets lost for any reason.

@@ -2,6 +2,7 @@
 
 use super::Worker;
 use super::dispatch::Origin;
+use super::events::WorkerEvent;
 use crate::drop::DropReason;
 use crate::forward::choice::Choice;
 use crate::forward::stage::Routed;
@@ -112,10 +113,18 @@ impl<Q: QueueIo> Worker<Q> {
             let routed = self
                 .forward
                 .route_own(tables, group, (frame.bytes(), &parsed), made);
-            if let Some(source) = source_by(tables, routed, ingress) {
+            let source = source_by(tables, routed, ingress);
+            let ttl = ttl_by(tables, routed.choice, &parsed);
+            if is_punted(tables, routed.choice) {
+                // The kernel takes nothing of the TTL, and knows by what interface it leaves.
+                say_from(frame.bytes_mut(), source.unwrap_or(Ipv4Addr::UNSPECIFIED));
+                say_with(frame.bytes_mut(), parsed.version, ttl.saturating_sub(1));
+                self.leave_to_kernel(frame, &parsed, ingress);
+                continue;
+            }
+            if let Some(source) = source {
                 say_from(frame.bytes_mut(), source);
             }
-            let ttl = ttl_by(tables, routed.choice, &parsed);
             say_with(frame.bytes_mut(), parsed.version, ttl);
             // It is another packet than the one that it is about, which may be traced.
             let origin = Origin {
@@ -130,6 +139,22 @@ impl<Q: QueueIo> Worker<Q> {
         }
         self.scratch.errors = errors;
     }
+
+    /// Gives an ICMP error to control, which has the kernel send it: the sender of the packet that
+    /// it is about is reached by a route that is punted.
+    fn leave_to_kernel(&mut self, frame: Frame, parsed: &Parsed, ingress: PortId) {
+        if let Some(packet) = frame.bytes().get(usize::from(parsed.network)..) {
+            let event = WorkerEvent::OwnError(packet.into());
+            self.control.tell(event, &self.stats);
+        }
+        self.stats.ports[ingress.index()].icmp_by_kernel.add(1);
+        self.devices.pool.give(frame);
+    }
+}
+
+/// Whether packets that take this route are left to the kernel.
+fn is_punted(tables: &Tables, choice: Choice) -> bool {
+    matches!(choice, Choice::Special(id) if matches!(tables.group(id), Some(Group::Punt(_))))
 }
 
 /// The TTL of an error of IPv4; the hop limit of one of IPv6, which is that of the port that it

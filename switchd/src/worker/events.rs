@@ -11,7 +11,7 @@ use std::net::IpAddr;
 /// What a worker tells control. Sent with `try_send`: one that does not fit is counted. A request
 /// is repeated when its reason occurs again; of a storm the counters and states tell what its event
 /// would have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerEvent {
     /// A packet waits for the MAC address of `address` on the network of `ifindex`: ask the kernel
     /// to resolve it. Repeated (at most once a second for each address) while packets wait.
@@ -30,6 +30,9 @@ pub enum WorkerEvent {
         /// What.
         storm: Storm,
     },
+    /// An ICMP error of the switch, from its IP header on, whose way only the kernel knows. A source
+    /// of IPv4 that is unspecified is the kernel's to choose.
+    OwnError(Box<[u8]>),
     /// After [`QueueCommand::Detach`]: a [`Detached`] waits in its channel. Control looks there now
     /// and then in any case.
     Detached,

@@ -29,7 +29,7 @@ type OfElephants = (
 );
 type OfProgram = (&'static str, &'static str, fn(&SteerCounts) -> u64);
 
-const PORT_COUNTERS: [OfPort; 11] = [
+const PORT_COUNTERS: [OfPort; 12] = [
     (
         "switchd_bridged_packets_total",
         "Frames received from the port and forwarded between stations of a bridge.",
@@ -74,6 +74,11 @@ const PORT_COUNTERS: [OfPort; 11] = [
         "switchd_icmp_suppressed_packets_total",
         "ICMP messages that the rate limit or a lack of frames suppressed.",
         |stats| stats.icmp_suppressed.get(),
+    ),
+    (
+        "switchd_icmp_by_kernel_packets_total",
+        "ICMP messages that are counted as sent and that the kernel sends, for the route to their destination is punted.",
+        |stats| stats.icmp_by_kernel.get(),
     ),
     (
         "switchd_fragmented_packets_total",

@@ -11,10 +11,11 @@
 use super::parent::Parent;
 use super::peer::Peer;
 use super::slots::Slots;
+use crate::id::PortId;
 use crate::stats::JobRow;
 use common::time::Time;
 use common::wire::compute::{Join, Key, Levels, Reason, Verdict};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// A member.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +57,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: u32,
-    /// Whose JOIN it began with.
-    pub(super) founder: IpAddr,
+    /// Where the JOIN arrived that it began with.
+    pub(super) founder: PortId,
     pub(super) epoch: u32,
     pub(super) key: Option<Key>,
     /// What its members agree about, and the smallest of what they want.

@@ -9,12 +9,13 @@ use super::peer::Peer;
 use super::settings::Settings;
 use super::slots::{Allowed, Slots};
 use crate::drop::DropReason;
+use crate::id::PortId;
 use crate::stats::{ComputeStats, JobRow};
 use common::time::{Span, Time};
 use common::wire::compute::{
     Element, Flags, Join, Key, Message, Operation, Packet, RANKS, Reason, Verdict, Work,
 };
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// How often pending slots are looked at, at most: one scan instead of a timer for each packet.
@@ -276,11 +277,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a source may begin a job: there is a place, or one of a job that is over, and not
-    /// too many form that it began. So nobody takes all places by jobs that nobody else joins.
-    fn has_place(&self, source: IpAddr) -> bool {
+    /// Whether a job may begin from a port: there is a place, or one of a job that is over, and not
+    /// too many form that were begun from there. So nobody takes all places by jobs that nobody
+    /// else joins, whatever addresses a host has.
+    fn has_place(&self, port: PortId) -> bool {
         let forming = self.jobs.iter().filter(|job| job.phase == Phase::Forming);
-        let own = forming.filter(|job| job.founder == source).count();
+        let own = forming.filter(|job| job.founder == port).count();
         let live = self.jobs.iter().filter(|job| !job.is_over()).count();
         live < self.settings.jobs && own < (self.settings.jobs / 4).max(1)
     }
@@ -325,7 +327,7 @@ impl Engine {
         if trees > 0 && address.is_none() {
             return Err(Reason::NoParents);
         }
-        if instead.is_none() && !self.has_place(datagram.peer.remote.ip()) {
+        if instead.is_none() && !self.has_place(datagram.peer.port) {
             return Err(Reason::TooManyJobs);
         }
         let free = self.free + instead.map_or(0, |at| self.jobs[at].memory);
@@ -349,7 +351,7 @@ impl Engine {
         self.epoch = self.epoch.wrapping_add(1).max(1);
         Ok(Job {
             id: packet.job,
-            founder: datagram.peer.remote.ip(),
+            founder: datagram.peer.port,
             epoch,
             key,
             slots: Slots::new(0, 0, terms.size, false, allowed(&terms)),

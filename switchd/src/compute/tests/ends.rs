@@ -206,7 +206,7 @@ fn a_job_goes_on_if_the_next_one_cannot_be() {
     assert_eq!(tight.switches[0].engine.rows(tight.now)[0].generation, 2);
 }
 
-/// SW-42: jobs that are over make room, the oldest first, and one source cannot take all places
+/// SW-42: jobs that are over make room, the oldest first, and one port cannot take all places
 /// with jobs that nobody else joins.
 #[test]
 fn jobs_that_are_over_or_form_keep_nobody_out() {
@@ -237,10 +237,8 @@ fn jobs_that_are_over_or_form_keep_nobody_out() {
         [1, 2, 3].map(|job| join(&mut world, 1, job, 2)),
         [true, true, false]
     );
-    assert!(
-        join(&mut world, 2, 4, 2),
-        "another source has its own share"
-    );
+    assert!(!join(&mut world, 129, 3, 2), "another address is no help");
+    assert!(join(&mut world, 2, 4, 2), "another port has its own share");
     // Those of one member run at once, and do not count.
     assert_eq!(
         [5, 6, 7, 8, 9].map(|job| join(&mut world, 3, job, 1)),

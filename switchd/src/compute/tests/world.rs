@@ -10,7 +10,7 @@ use common::wire::compute::{
     Chunk, Flags, Join, Key, Message, PORT, Packet, Reason, Slot, Terms, Verdict, Work,
 };
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// Random numbers of a seed (splitmix64).
@@ -41,6 +41,14 @@ pub(super) fn switch_address(number: u8) -> SocketAddr {
 
 pub(super) fn member_address(number: u8) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 1, number, 1), 5_000))
+}
+
+/// Where it is heard: behind each port are two of them.
+fn port_of(from: SocketAddr) -> PortId {
+    let IpAddr::V4(address) = from.ip() else {
+        return PortId(0);
+    };
+    PortId(u16::from(address.octets()[2] % 128))
 }
 
 /// A piece of a collective at a member.
@@ -495,7 +503,7 @@ impl World {
         let peer = Peer {
             remote: from,
             local: switch.address,
-            port: PortId(0),
+            port: port_of(from),
         };
         let datagram = Datagram { peer, is_ce, bytes };
         let taken = switch.engine.receive(datagram, now, &mut sent);

@@ -59,7 +59,7 @@ fn assert_planned_with_announcements(lab: &Lab, when: &str) {
 
 /// The name that a node announces.
 fn hostname(lab: &Lab, node: &str) -> String {
-    let name = lab.host(node).run(["hostname"]).unwrap().expect_ok();
+    let name = lab.host(node).run(["uname", "-n"]).unwrap().expect_ok();
     name.trim().to_owned()
 }
 

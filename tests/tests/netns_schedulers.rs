@@ -154,12 +154,12 @@ fn headroom_is_planned_with_what_peers_announce() {
     }
     let path = node_dir(lab.name(), "h1").join("hostd.toml");
     let text = fs::read_to_string(&path).unwrap();
-    let larger = text.replace("[transport]\n", "[transport]\npacer_burst = 200000\n");
-    assert_ne!(larger, text);
-    fs::write(&path, larger).unwrap();
+    let other = text.replace("[transport]\n", "[transport]\npacer_burst = 100000\n");
+    assert_ne!(other, text);
+    fs::write(&path, other).unwrap();
     lab.restart("h1").unwrap();
     until("the leaf hears the host", || {
-        said("leaf1", "h1", backlog) == (200_000, true)
+        said("leaf1", "h1", backlog) == (100_000, true)
     });
     let of_response = term(&lab, "leaf1", "h1", "response").1;
     assert_eq!(of_response, "qos.headroom.poll_gap_microseconds");

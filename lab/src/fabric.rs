@@ -9,14 +9,20 @@ use std::time::{Duration, Instant};
 use super::capture::Capture;
 use super::command::installed;
 use super::control::{DaemonStatus, Request, SUPERVISE, ask};
+use super::lossless::untold;
 use super::settings::{State, binary};
 use super::supervisor::log_tail;
 use super::sweep::{strangers, supervisor, sweep};
 use super::topology::{Congestion, Daemons, NodeRole, Options, Qos, Topology};
 use super::{Host, LabError, Progress, RUN, node_dir, run_dir, settings, wiring};
+use switchd::control::api::{Answer, Topic};
 
 /// Longest time from the start of a daemon until it forwards.
 const READY_TIME: Duration = Duration::from_secs(120);
+
+/// Longest time until daemons that run have told each other of themselves, which they do once a
+/// second, and heed what they heard, which they do once in ten.
+const TOLD_TIME: Duration = Duration::from_secs(60);
 
 /// Longest time until a supervisor listens.
 const SUPERVISOR_TIME: Duration = Duration::from_secs(60);
@@ -212,6 +218,10 @@ impl Builder {
             detached,
         };
         lab.wait_until_ready(READY_TIME, progress)?;
+        let options = &lab.state.options;
+        if (options.qos, options.daemons) == (Qos::Lossless, Daemons::All) {
+            lab.wait_until_told(progress)?;
+        }
         Ok(lab)
     }
 }
@@ -408,6 +418,30 @@ impl Lab {
             }
             sleep(Duration::from_millis(25));
         }
+    }
+
+    /// Waits until each switch plans headroom with what its peers tell of pauses. Until then it has
+    /// less than a lossless class needs.
+    fn wait_until_told(&self, progress: &mut Progress<'_>) -> Result<(), LabError> {
+        let deadline = Instant::now() + TOLD_TIME;
+        for node in self.plan.nodes.iter().filter(|node| node.role.is_switch()) {
+            let switch = self.node(&node.name)?;
+            while let Answer::Headroom(rows) = switch.show(Topic::Headroom)?
+                && let Some((port, origin)) = untold(&rows)
+            {
+                let of = format!("at port {port} of {}", node.name);
+                progress(&format!("what follows a pause {of} is told"))?;
+                if Instant::now() > deadline {
+                    return Err(LabError::Timeout {
+                        what: format!("headroom {of} is not planned with what its peer tells"),
+                        seconds: TOLD_TIME.as_secs(),
+                        hint: format!(", but with {origin}"),
+                    });
+                }
+                sleep(Duration::from_millis(100));
+            }
+        }
+        Ok(())
     }
 
     /// The log of the daemon on `node`.

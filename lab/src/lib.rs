@@ -17,6 +17,7 @@
 //! | [`command`] | runs `ip`, `ethtool`, `sysctl` and reports what failed |
 //! | [`wiring`] | makes namespaces, links, addresses and routes |
 //! | [`settings`] | writes the daemons' configuration files |
+//! | [`lossless`] | their thresholds where a class is lossless |
 //! | [`supervisor`] | a process per laboratory: starts the daemons, restarts them, logs |
 //! | [`control`] | talks to that process |
 //! | [`sweep`] | takes everything down, also what a killed run has left |
@@ -35,6 +36,7 @@ pub mod command;
 pub mod control;
 pub mod error;
 pub mod load;
+pub mod lossless;
 pub mod observe;
 pub mod settings;
 pub mod supervisor;
@@ -46,6 +48,7 @@ pub mod wiring;
 mod access;
 mod fabric;
 mod node;
+mod ports;
 
 pub use access::exclusive;
 pub use error::LabError;

@@ -8,12 +8,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use super::lossless::{LATE_BY_US, Lossless};
+use super::ports::{ports, ports_of_hosts, table};
 use super::topology::{Congestion, Node, NodeRole, Options, Qos, Topology};
 use super::{LabError, node_dir, run_dir};
-use common::time::Span;
-use common::units::Rate;
-use switchd::config::{Config, PortFacts};
-use switchd::limits::{CELL, MAX_CELLS};
 
 /// What must be known of a laboratory that is up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,13 +105,6 @@ pub fn write(options: &Options, plan: &Topology) -> Result<(), LabError> {
     Ok(())
 }
 
-fn table<const N: usize>(entries: [(&str, Value); N]) -> Table {
-    entries
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
-        .collect()
-}
-
 fn path(options: &Options, node: &Node, file: &str) -> Value {
     Value::String(
         node_dir(&options.name, &node.name)
@@ -123,65 +114,10 @@ fn path(options: &Options, node: &Node, file: &str) -> Value {
     )
 }
 
-/// switchd: every interface of the node is a port of the link's speed, and hosts send from their
-/// own networks only. The device says 10 Gb/s of any veth, and quanta are to count by what bits
-/// take.
-fn ports(options: &Options, plan: &Topology, node: &Node) -> Table {
-    let ports = plan
-        .ends(&node.name)
-        .map(|end| Value::String(end.interface.clone()))
-        .collect();
-    let speed = Value::String(format!("{}bps", options.speed));
-    let mut all = table([
-        ("ports", Value::Array(ports)),
-        (
-            "port_defaults",
-            Value::Table(table([
-                ("speed", speed.clone()),
-                ("link_speed", speed),
-                ("burst_microseconds", Value::Integer(BURST_US)),
-            ])),
-        ),
-    ]);
-    let to_hosts: Vec<String> = ports_of_hosts(plan, node).collect();
-    let mut own = Vec::new();
-    // What is bridged has no route back.
-    if !options.l2 {
-        let port = |name: &String| {
-            let strict = Value::String("strict".to_owned());
-            Value::Table(table([
-                ("name", Value::String(name.clone())),
-                ("source_validation", strict),
-            ]))
-        };
-        own.extend(to_hosts.iter().map(port));
-    }
-    if let Some(speed) = options.fabric_speed {
-        let speed = Value::String(format!("{speed}bps"));
-        let names = plan.ends(&node.name).map(|end| &end.interface);
-        let between = names.filter(|name| !to_hosts.contains(name));
-        own.extend(between.map(|name| {
-            Value::Table(table([
-                ("name", Value::String(name.clone())),
-                ("speed", speed.clone()),
-                ("link_speed", speed.clone()),
-            ]))
-        }));
-    }
-    if !own.is_empty() || !options.l2 {
-        all.insert("port".to_owned(), Value::Array(own));
-    }
-    all
-}
-
-/// The ports of a switch that lead to hosts.
-fn ports_of_hosts<'a>(plan: &'a Topology, node: &'a Node) -> impl Iterator<Item = String> + 'a {
-    let is_host = |name: &str| {
-        let mut nodes = plan.nodes.iter();
-        nodes.any(|it| it.name == name && !it.role.is_switch())
-    };
-    let names = plan.ends(&node.name).map(|end| end.interface.clone());
-    names.filter(move |name| is_host(name))
+/// `[scheduling]` of all daemons of a lossless laboratory: headroom is planned with what they tell
+/// each other.
+fn announces() -> Value {
+    Value::Table(table([("announce", Value::Boolean(true))]))
 }
 
 /// The configuration of a switch.
@@ -204,6 +140,9 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
     ]));
     if let Some(qos) = qos(options, plan, node) {
         all.insert("qos".to_owned(), Value::Table(qos));
+    }
+    if options.qos == Qos::Lossless {
+        all.insert("scheduling".to_owned(), announces());
     }
     if options.csig {
         all.insert("csig".to_owned(), Value::Table(csig(plan, node)));
@@ -282,10 +221,6 @@ pub fn located(plan: &Topology, locator: u16) -> Option<(&str, bool)> {
     Some((&switch.name, locator % 2 == 1))
 }
 
-/// What a port of a switch makes up for: the shipped burst is for workers with a core of their own,
-/// and those of a laboratory share theirs.
-const BURST_US: i64 = 1_000;
-
 /// The shipped profile that follows the recommendations of Ultra Ethernet.
 const UET: &str = include_str!("../../etc/switchd-uet.toml");
 
@@ -301,145 +236,11 @@ fn qos(options: &Options, plan: &Topology, node: &Node) -> Option<Table> {
             }
         }
         Qos::Lossless => {
-            let lossless = Lossless::at(options, plan, node).qos(plan, node);
+            let lossless = Lossless::at(options, plan, node).qos();
             Some(lossless.parse().expect("written below"))
         }
     }
 }
-
-/// Bytes at which a switch of a laboratory with a lossless class does what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lossless {
-    /// Bytes of the whole buffer.
-    pub buffer: u64,
-    /// Bytes in a group above which its peer is paused.
-    pub xoff: u64,
-    /// Bytes in a group at which its peer may send again.
-    pub xon: u64,
-    /// Bytes that a group takes beyond [`Lossless::xoff`], where that is most.
-    pub headroom: u64,
-    /// Depth of a queue in bytes below which no packet is marked.
-    pub kmin: u64,
-    /// Depth of a queue in bytes from which every packet is marked.
-    pub kmax: u64,
-}
-
-impl Lossless {
-    /// The thresholds of the first leaf of a laboratory with these options.
-    #[must_use]
-    pub fn of(options: &Options) -> Lossless {
-        let plan = Topology::plan(options);
-        let mut leaves = plan.nodes.iter().filter(|it| it.role == NodeRole::Leaf);
-        let leaf = leaves.next().expect("a plan has a leaf");
-        Self::at(options, &plan, leaf)
-    }
-
-    /// The thresholds of the switch `node`. Headroom is what switchd computes for a worker that
-    /// sees a packet only when it has a core, and for peers that obey a pause only when they have
-    /// one.
-    fn at(options: &Options, plan: &Topology, node: &Node) -> Lossless {
-        let late =
-            Rate::from_bps(options.speed).bytes_in(Span::from_micros(LATE_BY_US.unsigned_abs()));
-        let xoff = late.max(65_536);
-        let mut all = Lossless {
-            buffer: u64::from(MAX_CELLS) * CELL as u64,
-            xoff,
-            xon: xoff / 2,
-            headroom: 0,
-            kmin: xoff / 5,
-            kmax: xoff / 5 * 4,
-        };
-        let headroom = all.headrooms(options, plan, node);
-        if let Some(most) = headroom.iter().max() {
-            let needed: u64 = headroom.iter().map(|bytes| xoff + bytes).sum();
-            (all.headroom, all.buffer) = (*most, needed.next_multiple_of(1 << 20));
-        }
-        all
-    }
-
-    /// What switchd computes for each port of a switch; nothing if no buffer holds it all.
-    fn headrooms(&self, options: &Options, plan: &Topology, node: &Node) -> Vec<u64> {
-        let mut table = ports(options, plan, node);
-        let qos = self.qos(plan, node).parse().expect("written below");
-        table.insert("qos".to_owned(), Value::Table(qos));
-        let config: Config = table.try_into().expect("written below");
-        let names: Vec<String> = plan
-            .ends(&node.name)
-            .map(|end| end.interface.clone())
-            .collect();
-        let ports = config.resolve_ports(&names).expect("all of them are there");
-        let mtu = u16::try_from(options.mtu).unwrap_or(u16::MAX);
-        let ports: Vec<PortFacts> = ports
-            .iter()
-            .map(|port| config.facts(port, None, mtu))
-            .collect();
-        // What cannot be computed is refused by the daemon, with its reason.
-        let compiled = config.qos.compile(&ports).ok();
-        let groups = compiled.iter().flat_map(|it| &it.policy.ports);
-        groups
-            .map(|port| u64::from(port.groups[3].headroom) * CELL as u64)
-            .collect()
-    }
-
-    /// `[qos]` of the switch `node`: hostd's data, which is of priority 3, is lossless.
-    fn qos(&self, plan: &Topology, node: &Node) -> String {
-        let Lossless {
-            buffer,
-            xoff,
-            xon,
-            headroom: _,
-            kmin,
-            kmax,
-        } = self;
-        let hosts: Vec<String> = ports_of_hosts(plan, node).collect();
-        let hosts = if hosts.is_empty() {
-            String::new()
-        } else {
-            format!("[[headroom.port]]\nports = {hosts:?}\npeer = \"hostd\"")
-        };
-        format!(
-            r#"
-[buffer]
-size_bytes = {buffer}
-[headroom]
-peer = "switchd"
-poll_gap_microseconds = {LATE_BY_US}
-shortest_frame_bytes = {SHORTEST}
-{hosts}
-[flow_control]
-mode = "pfc"
-[[group]]
-groups = [3]
-xoff_bytes = {xoff}
-xon_bytes = {xon}
-headroom = "auto"
-[[queue]]
-queues = [3]
-lossless = true
-[queue.wred]
-min_bytes = {kmin}
-max_bytes = {kmax}
-[watchdog]
-detection_time_milliseconds = {STORM_MS}
-"#
-        )
-    }
-}
-
-/// Bytes of the shortest frames of hostd's data that headroom has to hold any number of: copies are
-/// made of longer ones.
-const SHORTEST: u16 = 512;
-
-/// How long a pause lasts before it counts as a storm: the longest time that can be configured. At
-/// 100 Mb/s a single PFC frame asks for up to 335 ms, and a host that waits for a core cannot take
-/// it back: that is no storm, and switchd's own default of 200 ms would discard what waits. A
-/// deadlock lasts for ever and is still found.
-const STORM_MS: u64 = 5_000;
-
-/// A path is late by many milliseconds when a switch on it waits for a core; nothing is lost by
-/// that. Waits that are right for switches with cores of their own would have packets sent again in
-/// vain.
-const LATE_BY_US: i64 = 20_000;
 
 /// The name of what steers the windows of hosts.
 fn congestion(options: &Options) -> Value {
@@ -508,6 +309,9 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
         ),
         ("interface", Value::Array(interfaces)),
     ]);
+    if options.qos == Qos::Lossless {
+        all.insert("scheduling".to_owned(), announces());
+    }
     if options.csig {
         all.insert("csig".to_owned(), Value::Table(host_csig(plan)));
     }
@@ -522,6 +326,13 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
 mod tests {
     use super::*;
     use common::config::Settings;
+    use common::schedulers::PauseAnnouncement;
+    use common::time::Span;
+    use common::units::Rate;
+    use common::wire::schedule::{PauseTerms, Role};
+    use common::xdp::limits::RING_MAX;
+    use switchd::config::{Config, PortFacts};
+    use switchd::limits::CELL;
 
     /// SW-40: all daemons of a laboratory that computes take their configuration. The hosts of a
     /// leaf ask it at one address, and leaves ask all spines.
@@ -550,10 +361,40 @@ mod tests {
         assert_eq!(leaf("h3").as_deref(), Some("10.2.3.1"));
     }
 
-    /// SW-12: each switch of a lossless laboratory has a configuration that is accepted as it is,
-    /// with headroom that switchd computes, whose peers are daemons; and its buffer holds it all.
+    /// What the peer of a port of `node` tells of pauses: hostd as it is shipped, or the switch
+    /// with the configuration that it gets.
+    fn told(options: &Options, plan: &Topology, port: &PortFacts, node: &Node) -> PauseTerms {
+        let peer = plan.known(&port.name).unwrap();
+        if !peer.role.is_switch() {
+            return PauseTerms {
+                response: None,
+                backlog: 131_072,
+            };
+        }
+        let config: Config = switchd(options, plan, peer).try_into().unwrap();
+        let facts = facts(options, plan, peer, &config);
+        let its = facts.iter().find(|facts| facts.name == node.name);
+        config.qos.pause_terms(its.unwrap()).unwrap()
+    }
+
+    /// The ports of a switch. A veth says 10 Gb/s of itself.
+    fn facts(options: &Options, plan: &Topology, node: &Node, config: &Config) -> Vec<PortFacts> {
+        let names: Vec<String> = plan
+            .ends(&node.name)
+            .map(|end| end.interface.clone())
+            .collect();
+        let ports = config.resolve_ports(&names).unwrap();
+        let mtu = u16::try_from(options.mtu).unwrap();
+        let device = Some(Rate::from_gbps(10));
+        let facts = ports.iter().map(|port| config.facts(port, device, mtu));
+        facts.collect()
+    }
+
+    /// SW-12: the switches of a lossless laboratory are told nothing of their peers; with what
+    /// these announce, headroom and thresholds fit the buffer, nobody gets less than it says, and
+    /// receive rings are as long as they need.
     #[test]
-    fn switches_of_a_lossless_laboratory_compute_their_headroom() {
+    fn switches_of_a_lossless_laboratory_plan_with_what_peers_announce() {
         for (hosts, speed) in [(4, 100_000_000), (8, 100_000_000), (4, 1_000_000_000)] {
             let options = Options {
                 hosts,
@@ -565,31 +406,39 @@ mod tests {
             for node in plan.nodes.iter().filter(|node| node.role.is_switch()) {
                 let config: Config = switchd(&options, &plan, node).try_into().unwrap();
                 assert_eq!(config.validate(), Ok(()), "{}", node.name);
-                let names: Vec<String> = plan
-                    .ends(&node.name)
-                    .map(|end| end.interface.clone())
-                    .collect();
-                let ports = config.resolve_ports(&names).unwrap();
-                let mtu = u16::try_from(options.mtu).unwrap();
-                // A veth says 10 Gb/s of itself.
-                let device = Some(Rate::from_gbps(10));
-                let facts: Vec<PortFacts> = ports
-                    .iter()
-                    .map(|port| config.facts(port, device, mtu))
-                    .collect();
-                let compiled = config.qos.compile(&facts).unwrap();
+                let default = Config::default().qos.headroom;
+                let headroom = &config.qos.headroom;
+                assert!(config.scheduling.announce && headroom.port.is_empty());
+                assert_eq!(
+                    (headroom.peer, headroom.announced_percent),
+                    (default.peer, default.announced_percent)
+                );
+                let facts = facts(&options, &plan, node, &config);
+                let mut fitted = config.fit(facts, None).unwrap();
+                assert_eq!(fitted.longest_ring, RING_MAX, "{}", node.name);
+                for facts in &mut fitted.facts {
+                    facts.announced = Some(PauseAnnouncement {
+                        role: Role::Switch,
+                        name: facts.name.clone(),
+                        terms: told(&options, &plan, facts, node),
+                    });
+                }
+                let compiled = config.qos.compile(&fitted.facts).unwrap();
+                let of_peers = |it: &&String| it.contains("announce");
+                assert_eq!(compiled.warnings.iter().find(of_peers), None);
                 let late = Rate::from_bps(speed).bytes_in(Span::from_millis(20));
-                for (facts, made_of) in facts.iter().zip(&compiled.headroom) {
-                    let made_of = made_of.as_ref().expect("computed").made_of;
-                    assert_eq!(made_of.response.bytes, late, "{}", facts.name);
-                    assert!(made_of.peer_backlog.bytes > 0, "{}", facts.name);
-                    if facts.name.starts_with('h') {
-                        assert_eq!(made_of.peer_backlog.bytes, 131_072);
-                    }
+                for (facts, planned) in fitted.facts.iter().zip(&compiled.headroom) {
+                    let planned = planned.as_ref().expect("computed");
+                    let said = facts.announced.as_ref().expect("told").terms;
+                    let backlog = planned.made_of.peer_backlog.bytes;
+                    assert_eq!(planned.made_of.response.bytes, late, "{}", facts.name);
+                    assert_eq!(backlog, u64::from(said.backlog), "{}", facts.name);
+                    let from = format!("announced by {}", facts.name);
+                    assert_eq!(planned.backlog_from, from);
                 }
                 let service = u64::from(compiled.policy.regions.service) * CELL as u64;
                 let xoff = Lossless::of(&options).xoff;
-                assert!(service >= xoff * facts.len() as u64, "{}", node.name);
+                assert!(service >= xoff * fitted.facts.len() as u64, "{}", node.name);
             }
         }
     }

@@ -28,9 +28,45 @@ fn sum(lab: &Lab, topic: &str, number: impl Fn(&serde_json::Value) -> u64) -> u6
     switches.iter().map(of).sum()
 }
 
+/// Headroom of every port of every switch is planned with all that its peer announces, and with
+/// nothing else of the peer.
+fn assert_planned_with_announcements(lab: &Lab, when: &str) {
+    for node in ["leaf1", "leaf2", "spine1", "spine2"] {
+        let headroom = rows(lab.switchctl(node, &["headroom"]).unwrap());
+        let of_port = |port: &str, term: &str| {
+            let its = |row: &&serde_json::Value| row["port"] == port && row["term"] == term;
+            let row = headroom.iter().find(its);
+            let row = row.unwrap_or_else(|| panic!("{node} has no {term} of {port}"));
+            let origin = row["origin"].as_str().unwrap_or_default().to_owned();
+            (row["wire_bytes"].as_u64().unwrap_or(0), origin)
+        };
+        for end in lab.plan().ends(node) {
+            let port = &end.interface;
+            let (bytes, origin) = of_port(port, "peer's backlog");
+            let peer = format!("announced by {}", hostname(lab, port));
+            assert_eq!(origin, peer, "{node}, {port}, {when}: {bytes} bytes");
+            let (bytes, origin) = of_port(port, "response");
+            // 20 ms at 100 Mb/s, told or as late as this switch.
+            assert_eq!(bytes, 250_000, "{node}, {port}, {when}");
+            let expected = match lab.plan().known(port).unwrap().role.is_switch() {
+                true => peer.as_str(),
+                false => "qos.headroom.poll_gap_microseconds",
+            };
+            assert_eq!(origin, expected, "{node}, {port}, {when}");
+        }
+    }
+}
+
+/// The name that a node announces.
+fn hostname(lab: &Lab, node: &str) -> String {
+    let name = lab.host(node).run(["uname", "-n"]).unwrap().expect_ok();
+    name.trim().to_owned()
+}
+
 /// SW-12, SW-31, HT-45: seven hosts send to one at once for ten seconds, over a fabric of four
-/// switches, twelve daemons on whatever cores there are: peers are paused, nothing of the lossless
-/// class is lost, and the buffers are empty afterwards.
+/// switches, twelve daemons on whatever cores there are: headroom is planned with what all of them
+/// announce, and nobody says it by hand; peers are paused, nothing of the lossless class is lost,
+/// and the buffers are empty afterwards.
 #[test]
 fn incast_loses_nothing() {
     if !privileged() {
@@ -43,6 +79,7 @@ fn incast_loses_nothing() {
         .qos(Qos::Lossless)
         .up()
         .unwrap();
+    assert_planned_with_announcements(&lab, "before");
     let root = node_dir(lab.name(), "h1").join("files");
     let receiver = Receiver::start(lab.host("h1"), &root).unwrap();
     let source = node_dir(lab.name(), "h1").join("source");
@@ -70,6 +107,7 @@ fn incast_loses_nothing() {
         fs::remove_file(copy).unwrap();
     }
     assert!(took > Duration::from_secs(10), "{took:?}");
+    assert_planned_with_announcements(&lab, "after");
     assert_healthy(&lab, &STRAGGLERS);
     let lost = drops(&lab).unwrap();
     let hosts = |node: &str| node.starts_with('h');

@@ -36,7 +36,8 @@ pub struct Machine<'a> {
 impl Config {
     /// Compiles `[qos]` for the ports of the start. Their receive rings are as long as they need,
     /// unless memory has no room for that, or the buffer has none for the headroom that goes with
-    /// it: then none is longer than what there is room for.
+    /// it: then none is longer than what there is room for. They also leave room for what peers
+    /// may announce, if the shortest do.
     ///
     /// # Errors
     /// As [`Qos::compile`](super::Qos::compile), with the shortest rings.
@@ -45,29 +46,44 @@ impl Config {
         wanted: Vec<PortFacts>,
         machine: Option<Machine<'_>>,
     ) -> Result<Fitted, Refusals> {
-        let mut longest = RING_MAX;
-        loop {
-            let mut facts = wanted.clone();
-            if self.memory.ring.is_auto() {
-                let rings = facts.iter_mut().map(|port| &mut port.ring);
-                rings.for_each(|ring| *ring = (*ring).min(longest));
+        let mut best: Option<Fitted> = None;
+        let mut lengths = self.shortened(wanted).peekable();
+        while let Some((longest_ring, facts)) = lengths.next() {
+            let is_last = lengths.peek().is_none();
+            if !is_last && !self.has_room(&facts, machine) {
+                continue;
             }
-            let shorter = facts.iter().map(|port| port.ring).max().unwrap_or(0) / 2;
-            let is_last = !self.memory.ring.is_auto() || shorter < RING_DEFAULT;
-            if is_last || self.has_room(&facts, machine) {
-                match self.qos.compile(&facts) {
-                    Err(_) if !is_last => {}
-                    compiled => {
-                        return Ok(Fitted {
-                            compiled: compiled?,
-                            facts,
-                            longest_ring: longest,
-                        });
-                    }
-                }
+            let fitted = match self.qos.compile(&facts) {
+                Err(refusals) if is_last && best.is_none() => return Err(refusals),
+                Err(_) => continue,
+                Ok(compiled) => Fitted {
+                    compiled,
+                    facts,
+                    longest_ring,
+                },
+            };
+            if !self.scheduling.announce || self.qos.has_room_for_peers(&fitted.facts) {
+                return Ok(fitted);
             }
-            longest = shorter;
+            // Where none leaves that room, the longest is best.
+            best.get_or_insert(fitted);
         }
+        Ok(best.expect("the shortest are refused or fit"))
+    }
+
+    /// These ports with shorter and shorter receive rings, each time with the longest that any of
+    /// them may have; nothing but themselves, if rings were set by hand.
+    fn shortened(&self, ports: Vec<PortFacts>) -> impl Iterator<Item = (u32, Vec<PortFacts>)> {
+        let is_auto = self.memory.ring.is_auto();
+        std::iter::successors(Some((RING_MAX, ports)), move |(_, ports)| {
+            let longest = ports.iter().map(|port| port.ring).max()? / 2;
+            let shorter = |port: &PortFacts| PortFacts {
+                ring: port.ring.min(longest),
+                ..port.clone()
+            };
+            let is_enough = is_auto && longest >= RING_DEFAULT;
+            is_enough.then(|| (longest, ports.iter().map(shorter).collect()))
+        })
     }
 
     /// Whether rings take no more than their share of the machine's memory.

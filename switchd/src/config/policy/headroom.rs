@@ -16,7 +16,7 @@ use common::schedulers::PauseAnnouncement;
 use common::time::Span;
 use common::units::Rate;
 use common::wire::ethernet;
-use common::wire::schedule::PauseTerms;
+use common::wire::schedule::{PauseTerms, Role};
 
 /// What a hostd may hand to its device in a row: `transport.pacer_burst` as it is shipped.
 const HOSTD_BACKLOG: u64 = 131_072;
@@ -206,6 +206,25 @@ impl Qos {
         u64::from(cells(self.buffer.size_bytes)) * percent / 100 / groups.max(1)
     }
 
+    /// Whether these ports, with the rings that they have, leave room for all that their peers may
+    /// announce.
+    pub(in crate::config) fn has_room_for_peers(&self, ports: &[PortFacts]) -> bool {
+        let most = PauseAnnouncement {
+            role: Role::Switch,
+            name: String::new(),
+            terms: PauseTerms {
+                response: Some(Span::from_nanos(u32::MAX.into())),
+                backlog: u32::MAX,
+            },
+        };
+        let with_most = |facts: &PortFacts| PortFacts {
+            announced: Some(most.clone()),
+            ..facts.clone()
+        };
+        let ports: Vec<PortFacts> = ports.iter().map(with_most).collect();
+        self.compile_all(&ports).is_ok()
+    }
+
     /// The port whose peer announced the most, beyond what is planned without; `None`: no peer did.
     pub(super) fn most_announced(&self, ports: &[PortFacts]) -> Option<usize> {
         let excess = |facts: &PortFacts| {
@@ -269,7 +288,8 @@ impl Qos {
     }
 
     /// Frames that the receive ring of a port with a lossless group must hold; `None`: it has no
-    /// such group, or no speed.
+    /// such group, or no speed. What peers announce changes nothing in it: the ring is read each
+    /// gap, and no more arrives until then than the line carries.
     pub(in crate::config) fn ring_needed(&self, facts: &PortFacts) -> Option<u64> {
         let is_lossless = (0..CLASSES).any(|number| {
             let group = self.group_of(&facts.name, number);

@@ -120,6 +120,11 @@ fn no_peer_takes_the_buffer() {
             );
         }
     }
+    // Groups whose headroom is not computed have no part in it.
+    let more = format!("{LARGE}\n[[group]]\ngroups = [1, 5]\n");
+    let plain = compiled("", &more, [lie, lie]).unwrap();
+    let same = compiled("", LARGE, [lie, lie]).unwrap();
+    assert_eq!(cells(&plain, 0), cells(&same, 0));
     // What is planned for a switchd may well be announced by one, where the share is less.
     let lines = "peer = \"switchd\"\nannounced_percent = 1";
     let without = compiled(lines, LARGE, [None, None]).unwrap();
@@ -167,8 +172,25 @@ fn announcements_that_do_not_fit_are_left_out() {
         told[0].starts_with("b: what of-b announces of pauses does not fit"),
         "{told:?}"
     );
+    // Exactly the headroom of a group is enough of a pool.
+    assert!(compiled("", &pool(own), [None, None]).is_ok());
     let error = compiled("", &pool(own - 1), announced).unwrap_err();
     assert_eq!(Err(error), compiled("", &pool(own - 1), [None, None]));
+}
+
+/// SW-12: what is left out is the announcement that asks for most beyond what is planned without
+/// it, not that of the port with the most headroom.
+#[test]
+fn a_long_cable_leaves_no_announcement_out() {
+    let far = "announced_percent = 50\n[[headroom.port]]\nports = [\"a\"]\ncable_metres = 10000";
+    let alone = compiled(far, LARGE, [None, None]).unwrap();
+    let [a, b] = [0, 1].map(|port| planned(&alone, port).made_of.cells());
+    assert!(a > b + 10_000, "{a} {b}");
+    let buffer = format!("[buffer]\nsize_bytes = {}", (a + b + 3000) * 256);
+    let announced = [terms(Some(1), 100_000), terms(Some(1), 1 << 19)];
+    let both = compiled(far, &buffer, announced).unwrap();
+    assert_eq!(planned(&both, 0).backlog_from, "announced by of-a");
+    assert_eq!(planned(&both, 1), planned(&alone, 1));
 }
 
 /// SW-12: a switch says of itself what a switch of the same configuration plans for it.

@@ -95,6 +95,10 @@ fn a_cable_can_be_measured() {
     assert_eq!(with("cable_delay_nanoseconds = 500").unwrap(), far);
     assert!(with("cable_delay_nanoseconds = 5000").unwrap() > far);
     assert!(with("cable_metres = 0").unwrap() < far);
+    // A length that is said of one port is not that of a delay that was measured of all.
+    let one =
+        "cable_delay_nanoseconds = 5000\n[[headroom.port]]\nports = [\"a\"]\ncable_metres = 99";
+    assert_eq!(with(one).unwrap(), far);
     let error = with("cable_delay_nanoseconds = 2000000000").expect_err("two seconds");
     assert_eq!(
         error.iter().next().map(|it| it.key.as_str()),

@@ -185,6 +185,11 @@ fn the_link_counts_and_not_the_shaper() {
         "{:?}",
         shaped.warnings
     );
+    let mut ports = facts();
+    ports[0].speed = Some(Rate::from_gbps(10));
+    let without_pauses: Qos = toml::from_str("").unwrap();
+    let warnings = without_pauses.compile(&ports).unwrap().warnings;
+    assert_eq!(warnings, Vec::<String>::new());
     let unshaped = with(None, 0);
     assert_eq!(unshaped.warnings, Vec::<String>::new());
     assert_eq!(

@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::config::memory::Machine;
+use common::schedulers::PauseAnnouncement;
+use common::time::Span;
+use common::wire::schedule::{PauseTerms, Role};
 
 /// A lossless group at the ports `b*`.
 const LOSSLESS: &str = "ports = [\"a\", \"b1\", \"b2\"]\n[qos.buffer]\nsize_bytes = 67108864\n\
@@ -83,16 +86,7 @@ fn rings_take_no_more_than_there_is() {
         assert_eq!(warnings.len(), 2, "{warnings:?}");
     }
     // Computed headroom holds the cells of what a longer ring holds.
-    let small = ("size_bytes = 67108864", "size_bytes = 12582912");
-    let text = LOSSLESS.replace(small.0, small.1);
-    assert!(text.contains(small.1));
-    let config = load(&text, &[]).unwrap();
-    let ports = config
-        .resolve_ports(&["a", "b1", "b2"].map(str::to_owned))
-        .unwrap();
-    let speed = Some(Rate::from_gbps(100));
-    let facts = ports.iter().map(|port| config.facts(port, speed, 1500));
-    let facts: Vec<PortFacts> = facts.collect();
+    let (config, facts) = of_buffer(12 << 20, "");
     assert_eq!(facts[1].ring, 16_384);
     assert!(
         config.qos.compile(&facts).is_err(),
@@ -101,6 +95,91 @@ fn rings_take_no_more_than_there_is() {
     let fitted = config.fit(facts, None).unwrap();
     assert_eq!(fitted.facts[1].ring, fitted.longest_ring);
     assert!(fitted.longest_ring < 16_384);
+}
+
+/// The first ports of 100 Gb/s with a buffer of so many bytes.
+fn of_buffer(bytes: u32, more: &str) -> (Config, Vec<PortFacts>) {
+    let size = format!("size_bytes = {bytes}");
+    let text = LOSSLESS.replace("size_bytes = 67108864", &size);
+    let config = load(&format!("{text}{more}"), &[]).unwrap();
+    let names = ["a", "b1", "b2"].map(str::to_owned);
+    let ports = config.resolve_ports(&names).unwrap();
+    let speed = Some(Rate::from_gbps(100));
+    let facts = ports.iter().map(|port| config.facts(port, speed, 1500));
+    let facts = facts.collect();
+    (config, facts)
+}
+
+/// SW-12: what a peer announces follows a pause and comes at the speed of the line, so a receive
+/// ring needs no more for it; but the cells of a ring's frames leave room in the buffer for all
+/// that peers may announce, if they are listened to and the shortest rings do.
+#[test]
+fn rings_leave_room_for_what_peers_announce() {
+    const LISTENS: &str = "[scheduling]\nannounce = true\n";
+    let most = PauseAnnouncement {
+        role: Role::Switch,
+        name: "peer".to_owned(),
+        terms: PauseTerms {
+            response: Some(Span::from_secs(1)),
+            backlog: 1 << 30,
+        },
+    };
+    let told = |facts: &[PortFacts]| -> Vec<PortFacts> {
+        let told = |it: &PortFacts| PortFacts {
+            announced: Some(most.clone()),
+            ..it.clone()
+        };
+        facts.iter().map(told).collect()
+    };
+    let left_out = |config: &Config, facts: &[PortFacts]| {
+        let compiled = config.qos.compile(&told(facts)).unwrap();
+        let mut warnings = compiled.warnings.iter();
+        warnings.any(|it| it.contains("announces of pauses does not fit"))
+    };
+    let shortest = |facts: &[PortFacts]| -> Vec<PortFacts> {
+        let short = |it: &PortFacts| PortFacts {
+            ring: 1024,
+            ..it.clone()
+        };
+        facts.iter().map(short).collect()
+    };
+    // 18 MiB hold the headroom of the longest rings, and not another quarter of the buffer.
+    let (deaf, wanted) = of_buffer(18 << 20, "");
+    let needs = wanted.iter().map(|port| port.ring);
+    let (listens, same) = of_buffer(18 << 20, LISTENS);
+    assert!(needs.eq([1024, 16_384, 16_384]));
+    assert_eq!(same, wanted);
+    for facts in told(&wanted) {
+        let needed = listens.qos.ring_needed(&facts);
+        let expected = (facts.name != "a").then_some(14_881);
+        assert_eq!(needed, expected, "{}", facts.name);
+    }
+    let longest = deaf.fit(wanted.clone(), None).unwrap();
+    assert_eq!(longest.facts, wanted);
+    assert!(left_out(&listens, &longest.facts));
+    let shorter = listens.fit(wanted.clone(), None).unwrap();
+    assert!(shorter.longest_ring < 16_384);
+    assert_eq!(shorter.facts[1].ring, shorter.longest_ring);
+    assert!(!left_out(&listens, &shorter.facts));
+    let twice = |it: &PortFacts| PortFacts {
+        ring: (2 * it.ring).min(2 * shorter.longest_ring),
+        ..it.clone()
+    };
+    let twice: Vec<PortFacts> = shorter.facts.iter().map(twice).collect();
+    assert!(left_out(&listens, &twice), "rings of twice the length fit");
+
+    let unheeded = format!("{LISTENS}[qos.headroom]\nannounced_percent = 0\n");
+    let (unheeded, _) = of_buffer(18 << 20, &unheeded);
+    assert_eq!(unheeded.fit(wanted.clone(), None).unwrap().facts, wanted);
+    // Where even the shortest leave no room, the longest that fit without it are best.
+    let small = "[qos.headroom]\nannounced_percent = 50\n\
+                 [[qos.group]]\nports = [\"a\"]\ngroups = [0]\nguaranteed_bytes = 4194304\n";
+    let (deaf, _) = of_buffer(18 << 20, small);
+    let (listens, _) = of_buffer(18 << 20, &format!("{small}{LISTENS}"));
+    assert!(left_out(&listens, &shortest(&wanted)));
+    let without = deaf.fit(wanted.clone(), None).unwrap();
+    assert!(1024 < without.longest_ring && without.longest_ring < 16_384);
+    assert_eq!(listens.fit(wanted, None).unwrap(), without);
 }
 
 /// MG-1: receive rings that nobody wrote are shown with what they follow from.

@@ -61,6 +61,20 @@ fn headroom_follows_the_peer() {
         (EventKind::Headroom, Some("p1"))
     );
     assert_eq!(event.text, text);
+    // The same again is nothing new, and other words for the same headroom are no event.
+    let again = bench.state.announced.changes;
+    bench
+        .state
+        .take_announcement(0, Some(said(10_000)), Time::ZERO);
+    assert_eq!(bench.state.announced.changes, again);
+    let renamed = PauseAnnouncement {
+        name: "h2".to_owned(),
+        ..said(10_000)
+    };
+    let events = bench.state.events.iter().count();
+    bench.state.take_announcement(0, Some(renamed), Time::ZERO);
+    assert_eq!(backlog(&mut bench).1, "announced by h2");
+    assert_eq!(bench.state.events.iter().count(), events);
     bench.write(&auto());
     bench.state.reload().unwrap();
     assert_eq!(cells(&bench), after, "a reload keeps it");
@@ -72,7 +86,7 @@ fn headroom_follows_the_peer() {
             .text
             .contains("announces nothing of pauses any more")
     );
-    assert_eq!(bench.metric("switchd_headroom_announcements_total"), "1");
+    assert_eq!(bench.metric("switchd_headroom_announcements_total"), "2");
     let terms = bench.state.pause_terms(0).expect("it obeys pauses");
     assert_eq!(
         (terms.response, terms.backlog),
@@ -123,5 +137,34 @@ fn a_peer_that_lies_is_bounded() {
         assert_eq!(backlog(&mut bench).1, "announced by h1, cut", "{second}");
     }
     bench.state.heed_announcements(at(10));
+    assert_eq!(backlog(&mut bench).1, "qos.headroom.peer: hardware");
+}
+
+/// SW-12: a device that changes keeps what its peer announced; while `[qos]` does not fit it, the
+/// port stays as it is, whatever the peer says or does not say.
+#[test]
+fn a_device_that_changes_keeps_what_its_peer_announced() {
+    let config = format!("{}[port_defaults]\nspeed = \"device\"\n", auto());
+    let mut bench = Bench::new(&config);
+    let schedulers = SharedSchedulers::new(Role::Switch, Spread::Nothing);
+    bench.state.schedulers = Some(schedulers);
+    let settings = bench.state.active.config.settings_of("p1").unwrap();
+    let told = (10_000, "announced by h1".to_owned());
+    bench
+        .state
+        .take_announcement(0, Some(said(10_000)), Time::ZERO);
+    let slower = device(1500, Rate::from_gbps(5));
+    bench.state.change_device(0, &settings, slower);
+    assert_eq!(backlog(&mut bench), told);
+
+    let too_fast = device(1500, Rate::from_gbps(400));
+    bench.state.change_device(0, &settings, too_fast);
+    assert_eq!(bench.state.active.misfits().len(), 1);
+    let later = Time::ZERO + Span::from_secs(20);
+    bench.state.heed_announcements(later);
+    assert_eq!(backlog(&mut bench), told);
+    let slower = device(1500, Rate::from_gbps(5));
+    bench.state.change_device(0, &settings, slower);
+    bench.state.heed_announcements(later);
     assert_eq!(backlog(&mut bench).1, "qos.headroom.peer: hardware");
 }

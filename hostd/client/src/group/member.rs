@@ -149,7 +149,8 @@ impl Group {
     /// Has the next collectives reduce in the order of the ranks, ((r0 + r1) + r2) + …, as a
     /// switch does for a deterministic job: the bits of sums and products of floats then depend on
     /// the vectors only, neither on length nor algorithm. It must be the same at all members.
-    /// Without it, too, they do not depend on what arrives first, and all members have the same.
+    /// Without it all members have the same bits, but switches add in the order of arrival: through
+    /// them, as by [`Algorithm::Auto`], the last bits may be others in each call.
     pub fn set_deterministic(&mut self, deterministic: bool) {
         self.deterministic = deterministic;
     }

@@ -20,7 +20,7 @@ use super::super::turn::{Flow, Stage};
 use super::state::{NAME, Offload, State};
 use crate::Slice;
 use crate::abi::collective::{self, Buffer, CollectiveWork, FailureReason};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the switches may take to admit the members once all are ready.
 const JOIN_WITHIN: Duration = Duration::from_secs(3);

@@ -505,15 +505,15 @@ impl Recovery {
         if self.rules.tolerance.is_none() || self.probes >= most {
             return clocks;
         }
-        if let Some(smoothed) = round_trip.smoothed {
-            let shortest = TAIL_PROBE_MIN.times(1 << self.backoff_shift);
-            let mut wait = smoothed.times(2).max(shortest) + self.rules.ack_delay;
-            if silent {
-                wait = wait.min(rto.divided_by(u64::from(SILENT_PROBES) + 1));
-            }
-            if wait < rto {
-                clocks.probe_at = now + wait;
-            }
+        let shortest = TAIL_PROBE_MIN.times(1 << self.backoff_shift);
+        let after = |smoothed: Span| smoothed.times(2).max(shortest) + self.rules.ack_delay;
+        let mut wait = round_trip.smoothed.map_or(rto, after);
+        if silent {
+            // Also of a peer that never answered.
+            wait = wait.min(rto.divided_by(u64::from(SILENT_PROBES) + 1));
+        }
+        if wait < rto {
+            clocks.probe_at = now + wait;
         }
         clocks
     }

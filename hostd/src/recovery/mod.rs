@@ -30,10 +30,9 @@
 //!
 //! After two round trips the oldest packet is sent again as a probe, on another path, and once more
 //! after that. What the answer to it does not name is lost. After the retransmission time-out (RFC
-//! 6298) everything is sent again, and ever more slowly: the time-out doubles up to the queue
-//! pair's ACK time-out. Three probes leave in each of these, as it may be the ways alone that are
-//! silent: where one of two spines is dead, three of four packets get no answer. Without progress
-//! for `retry_count` + 1 ACK time-outs the peer is gone.
+//! 6298) everything is sent again, with probes as before, and ever more slowly: the time-out
+//! doubles up to the queue pair's ACK time-out. Without progress for `retry_count` + 1 of those the
+//! peer is gone.
 //!
 //! An acknowledgement triggered by a packet that had already arrived shows a spurious
 //! retransmission; it doubles all waits, up to 16 times. Each second without one halves them again
@@ -71,9 +70,6 @@ const RTO_MAX: Span = Span::from_secs(2);
 /// Probes before the retransmission time-out (RFC 8985 7.2 has one; over many paths the second
 /// often finds another).
 const TAIL_PROBES: u8 = 2;
-
-/// Probes in each time-out after the first one.
-const SILENT_PROBES: u8 = 3;
 
 /// Shortest wait for a probe: below it waiting threads are taken for lost packets.
 const TAIL_PROBE_MIN: Span = Span::from_millis(1);
@@ -344,7 +340,7 @@ impl Recovery {
             !matches!(self.state, State::Waiting(Clocks::STOPPED)),
             "nothing would end the wait"
         );
-        debug_assert!(self.probes <= SILENT_PROBES, "{} probes", self.probes);
+        debug_assert!(self.probes <= TAIL_PROBES, "{} probes", self.probes);
         debug_assert!(self.backoff_shift <= BACKOFF_SHIFT_MAX, "waits too long");
     }
 
@@ -354,14 +350,7 @@ impl Recovery {
                 if first {
                     self.progress(now);
                 }
-                let mut clocks = self.armed(round_trip, now);
-                if let State::Waiting(before) = self.state
-                    && self.timeouts > 0
-                {
-                    // A probe does not put the next time-out off.
-                    clocks.rto_at = clocks.rto_at.min(before.rto_at);
-                }
-                self.state = State::Waiting(clocks);
+                self.state = State::Waiting(self.armed(round_trip, now));
                 Action::Nothing
             }
             (State::ReceiverNotReady { .. }, Event::Sent { .. }) => {
@@ -500,20 +489,15 @@ impl Recovery {
             rto_at: now + rto,
             probe_at: Time::NEVER,
         };
-        let silent = self.timeouts > 0;
-        let most = if silent { SILENT_PROBES } else { TAIL_PROBES };
-        if self.rules.tolerance.is_none() || self.probes >= most {
+        if self.rules.tolerance.is_none() || self.probes >= TAIL_PROBES {
             return clocks;
         }
-        let shortest = TAIL_PROBE_MIN.times(1 << self.backoff_shift);
-        let after = |smoothed: Span| smoothed.times(2).max(shortest) + self.rules.ack_delay;
-        let mut wait = round_trip.smoothed.map_or(rto, after);
-        if silent {
-            // Also of a peer that never answered.
-            wait = wait.min(rto.divided_by(u64::from(SILENT_PROBES) + 1));
-        }
-        if wait < rto {
-            clocks.probe_at = now + wait;
+        if let Some(smoothed) = round_trip.smoothed {
+            let shortest = TAIL_PROBE_MIN.times(1 << self.backoff_shift);
+            let wait = smoothed.times(2).max(shortest) + self.rules.ack_delay;
+            if wait < rto {
+                clocks.probe_at = now + wait;
+            }
         }
         clocks
     }

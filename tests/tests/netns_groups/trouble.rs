@@ -83,7 +83,7 @@ fn a_restarted_switch_ends_in_a_fallback() {
 }
 
 /// The next group goes through the switches again.
-pub(crate) fn check_anew(rig: &Rig) {
+fn check_anew(rig: &Rig) {
     let member = |context: Context, mut group: Group| {
         check(&context, &mut group, 100_000, 7).unwrap();
         group.uses_switches()

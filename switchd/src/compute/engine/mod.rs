@@ -140,7 +140,10 @@ impl Engine {
                     return Ok(());
                 };
                 self.stats.note_refusal(reason);
-                (Ok(()), Message::Refuse(self.refusal(reason, join.generation)))
+                (
+                    Ok(()),
+                    Message::Refuse(self.refusal(reason, join.generation)),
+                )
             }
             _ => {
                 let message = Message::Error(self.refusal(Reason::UnknownJob, 0));

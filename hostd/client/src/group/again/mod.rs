@@ -166,7 +166,10 @@ impl Again {
             FailureReason::Deleted => DOUBLINGS + 1,
             _ => self.failures.saturating_add(1),
         };
-        if matches!(why.reason, FailureReason::ParentLost | FailureReason::NoParents) {
+        if matches!(
+            why.reason,
+            FailureReason::ParentLost | FailureReason::NoParents
+        ) {
             // One tree needs the first of the switches above only.
             let all = self.attempt.trees == 1;
             self.attempt.trees = if all { self.parents } else { 1 };

@@ -80,12 +80,21 @@ fn attempts_in_vain_become_rare() {
     for doublings in [0, 1, 2, 3, 4, 5, 6, 6, 6] {
         let rest = LEAST * (1 << doublings);
         let early = now + rest - Duration::from_millis(1);
-        assert!(matches!(again.decide(sequence, &idle(), early), Word::Stay(_)));
+        assert!(matches!(
+            again.decide(sequence, &idle(), early),
+            Word::Stay(_)
+        ));
         now += rest;
-        assert!(matches!(again.decide(sequence, &idle(), now), Word::Try(..)));
+        assert!(matches!(
+            again.decide(sequence, &idle(), now),
+            Word::Try(..)
+        ));
         let failed = Standing::Failed(why(FailureReason::NoAnswer));
         let all = [idle()[0], ready(2, failed), idle()[0]];
-        assert!(matches!(again.decide(sequence + 1, &all, now), Word::Stay(_)));
+        assert!(matches!(
+            again.decide(sequence + 1, &all, now),
+            Word::Stay(_)
+        ));
         sequence += 2;
     }
     let (mut again, now, _) = fallen(LEAST, FailureReason::Deleted);
@@ -115,7 +124,10 @@ fn a_lost_spine_is_gone_around() {
         trees.push(attempt.trees);
         let failed = Standing::Failed(why(FailureReason::ParentLost));
         let all = [ready(2, failed); 3];
-        assert!(matches!(again.decide(sequence + 1, &all, now), Word::Stay(_)));
+        assert!(matches!(
+            again.decide(sequence + 1, &all, now),
+            Word::Stay(_)
+        ));
     }
     assert_eq!(trees, [1, 2, 1, 2]);
 }

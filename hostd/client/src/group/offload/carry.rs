@@ -86,7 +86,11 @@ impl Group {
     }
 
     /// Posts the collective.
-    pub(super) fn run(&mut self, offload: &mut Offload, flow: &mut Flow<'_>) -> Result<(), GroupError> {
+    pub(super) fn run(
+        &mut self,
+        offload: &mut Offload,
+        flow: &mut Flow<'_>,
+    ) -> Result<(), GroupError> {
         let mut root = false;
         let work = match flow.meant.collective {
             // All get the result, so that each can give it to one that lacks it.

@@ -93,11 +93,7 @@ pub(in super::super) struct Offload {
 
 impl Offload {
     /// `again`: the shortest time from one attempt to the next.
-    pub(in super::super) fn new(
-        seat: Seat,
-        (rank, size): (usize, usize),
-        again: Duration,
-    ) -> Self {
+    pub(in super::super) fn new(seat: Seat, (rank, size): (usize, usize), again: Duration) -> Self {
         let asks = seat.leaves > 1 && seat.rank == 0;
         Self {
             seat,

@@ -7,8 +7,8 @@
 //!     │                hosts       ▼          ▼
 //!     │                          ending ── it ended ──┐
 //!     ▼                                               ▼
-//!   halted ◀────────────────────────────────────── halted ── rank 0 has decided ──▶ mending, hosts,
-//!                                                                                   done
+//!   halted ◀────────────────────────────────────── halted ── rank 0 has decided ──▶ mending,
+//!                                                                                   hosts, done
 //! ```
 
 use super::super::call::Collective;

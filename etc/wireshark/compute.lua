@@ -44,6 +44,7 @@ f.data = ProtoField.bytes("inc.data", "Vector")
 f.reason = ProtoField.uint8("inc.reason", "Reason", base.DEC, REASONS)
 f.level = ProtoField.uint8("inc.level", "Level", base.DEC)
 f.world = ProtoField.uint16("inc.world", "World rank", base.DEC)
+f.parents = ProtoField.uint16("inc.parents", "Parents that there are", base.DEC)
 f.generation = ProtoField.uint32("inc.generation", "Generation", base.DEC)
 f.size = ProtoField.uint16("inc.size", "Members", base.DEC)
 f.slots = ProtoField.uint16("inc.slots", "Slots", base.DEC)
@@ -62,9 +63,13 @@ inc.experts = { wrong }
 local function show_verdict(tree, bytes)
     tree:add(f.reason, bytes(0, 1))
     tree:add(f.level, bytes(1, 1))
-    local world = tree:add(f.world, bytes(2, 2))
-    if bytes(2, 2):uint() == 0xffff then
-        world:append_text(" (nobody)")
+    if bytes(0, 1):uint() == 12 and bytes(2, 2):uint() ~= 0xffff then
+        tree:add(f.parents, bytes(2, 2))
+    else
+        local world = tree:add(f.world, bytes(2, 2))
+        if bytes(2, 2):uint() == 0xffff then
+            world:append_text(" (nobody)")
+        end
     end
     tree:add(f.generation, bytes(4, 4))
 end

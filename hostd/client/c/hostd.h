@@ -532,7 +532,10 @@ int hostd_wait_disconnected(struct hostd_qp *qp, int timeout_ms);
 struct hostd_group;
 
 enum hostd_group_flags {
-    HOSTD_GROUP_DETERMINISTIC = 1 /* reduce in the order of the ranks; the same at all members */
+    HOSTD_GROUP_DETERMINISTIC = 1 /* reduce in the order of the ranks; the same at all members.
+                                   * Without it switches add in the order of arrival: all members have
+                                   * the same bits, but sums and products of floats may differ in the
+                                   * last ones from call to call */
 };
 
 /* What a member joins with. Zeros choose what is usual, unless it says otherwise. */

@@ -4,4 +4,5 @@
 
 mod levels;
 mod rig;
+mod spines;
 mod trouble;

@@ -248,6 +248,7 @@ fn form(context: &Context, attr: &HostdGroupAttr, root: Option<IpAddr>) -> Resul
         } else {
             attr.segment as usize
         },
+        ..usual
     };
     let size = attr.size as usize;
     let mut group = match root {

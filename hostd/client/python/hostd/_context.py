@@ -99,7 +99,9 @@ class Context(Object):
     ) -> Group:
         """Forms a group as rank 0, or joins it, and waits until all members have joined. ``root`` is the
         address of rank 0's host and the port where it waits, the same at all members; or at rank 0 a
-        listener, which is used up. With ``deterministic`` it reduces in the order of the ranks.
+        listener, which is used up. With ``deterministic`` it reduces in the order of the ranks. Without it
+        switches add in the order of arrival: all members have the same bits, but sums and products of floats
+        may differ in the last ones from call to call.
 
         :raises GroupFailed: a member did not join in time, or rank 0 does not take this one.
         """

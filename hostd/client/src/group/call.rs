@@ -35,7 +35,9 @@ pub enum Collective {
 /// How a collective is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// By length: [`Algorithm::Doubling`] for short vectors, [`Algorithm::Ring`] for long ones. In
+    /// Through the switches if they can: they add in the order of arrival, so the last bits of sums
+    /// and products of floats may be others in each call, unless the group is deterministic. Else
+    /// by length: [`Algorithm::Doubling`] for short vectors, [`Algorithm::Ring`] for long ones. In
     /// order of the ranks [`Algorithm::Chain`].
     #[default]
     Auto,

@@ -11,6 +11,9 @@ use crate::queue_pair::established;
 use crate::{ConnectRequest, Connected, Error, Private};
 use std::time::Instant;
 
+/// How often members try to connect before one says that the other is lost.
+const ATTEMPTS: u8 = 4;
+
 /// What the session's socket told of a connection.
 enum News {
     Asked(ConnectRequest),
@@ -98,11 +101,25 @@ impl Group {
         match answer {
             Ok(_) => link.phase = Phase::Up,
             // That one that stood has ended the completions tell, after what came before.
-            Err(_) if link.phase == Phase::Begun => {
-                link.phase = Phase::Ended;
-                self.lost.push(rank);
-            }
+            Err(_) if link.phase == Phase::Begun => self.unmet(rank, control),
             Err(_) => {}
+        }
+    }
+
+    /// A connection did not come about. Half of the messages may have met a dead switch, so the one
+    /// that asked asks again, and the other one waits for that. Who is dead is found by the
+    /// connections for control.
+    fn unmet(&mut self, rank: usize, control: bool) {
+        let links = if control {
+            &mut self.control
+        } else {
+            &mut self.data
+        };
+        links[rank] = None;
+        let attempts = &mut self.attempts[rank];
+        *attempts += 1;
+        if !control && *attempts >= ATTEMPTS {
+            self.lost.push(rank);
         }
     }
 
@@ -114,7 +131,9 @@ impl Group {
         };
         let rank = usize::from(rank);
         let expected = group == self.id && rank > self.rank && rank < self.size;
-        if !expected || self.data[rank].is_some() {
+        // It asks again when it has not heard the answer.
+        let stands = |link: &Link| link.phase != Phase::Begun;
+        if !expected || self.data[rank].as_ref().is_some_and(stands) {
             request.reject(Private::EMPTY);
             return Ok(false);
         }

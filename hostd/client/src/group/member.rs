@@ -22,15 +22,20 @@ pub struct GroupOptions {
     pub timeout: Duration,
     /// Bytes that are sent and reduced at once: a multiple of 8, from 1 KiB to 1 MiB.
     pub segment: usize,
+    /// How long a group that the switches failed stays between the hosts before it tries them
+    /// again; twice as long after each attempt in vain, up to 64 times. Zero: for ever. That of
+    /// rank 0 counts.
+    pub again: Duration,
 }
 
 impl Default for GroupOptions {
-    /// 30 s to join, 30 s without progress, 32 KiB.
+    /// 30 s to join, 30 s without progress, 32 KiB, 1 s.
     fn default() -> Self {
         Self {
             join_timeout: Duration::from_secs(30),
             timeout: Duration::from_secs(30),
             segment: 32 << 10,
+            again: Duration::from_secs(1),
         }
     }
 }
@@ -114,6 +119,8 @@ pub struct Group {
     /// What has come for the turn to act on: in order.
     pub(super) told: Vec<(usize, Message)>,
     pub(super) lost: Vec<usize>,
+    /// Connections to each that did not come about.
+    pub(super) attempts: Vec<u8>,
     pub(super) trial: Option<Trial>,
     /// Rank 0 wants to know how far this member is.
     pub(super) asked: bool,
@@ -142,7 +149,8 @@ impl Group {
     /// Has the next collectives reduce in the order of the ranks, ((r0 + r1) + r2) + …, as a
     /// switch does for a deterministic job: the bits of sums and products of floats then depend on
     /// the vectors only, neither on length nor algorithm. It must be the same at all members.
-    /// Without it, too, they do not depend on what arrives first, and all members have the same.
+    /// Without it all members have the same bits, but switches add in the order of arrival: through
+    /// them, as by [`Algorithm::Auto`], the last bits may be others in each call.
     pub fn set_deterministic(&mut self, deterministic: bool) {
         self.deterministic = deterministic;
     }

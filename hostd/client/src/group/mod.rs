@@ -14,16 +14,17 @@
 //!   turn      one round of work                     request   a collective under way
 //!   rendezvous   how a group forms                  collectives   the calls
 //!   offload   through the switches, and back        agree     where their part ends
-//!   seat   places in the tree of switches
+//!   seat   places in the tree of switches             again    when they are tried
 //! ```
 //!
-//! `schedule`, `progress`, `agree` and `judge` do no I/O. The calling thread does all the work, in
-//! the call or in the polls of the request: no thread is the group's, and nothing moves between
-//! calls.
+//! `schedule`, `progress`, `agree`, `again` and `judge` do no I/O. The calling thread does all the
+//! work, in the call or in the polls of the request: no thread is the group's, and nothing moves
+//! between calls.
 //!
 //! Every collective ends at every member with the exact result, or with an error that names the
 //! rank whose doing it is. Then the group has failed, and says the same to each later call.
 
+mod again;
 mod agree;
 mod call;
 mod collectives;

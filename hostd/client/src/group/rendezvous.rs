@@ -94,7 +94,7 @@ impl Group {
             };
             group.tell(rank, &table)?;
         }
-        let offload = seats.map(|seats| Offload::new(seats[0], size));
+        let offload = seats.map(|seats| Offload::new(seats[0], (0, size), options.again));
         group.offload = offload.map(Box::new);
         group.post()?;
         Ok(group)
@@ -167,7 +167,9 @@ impl Group {
         // All work requests of all connections that there can be: to each other member one, and
         // those for control.
         let control = if rank == 0 { size } else { 1 };
-        let places = size * 2 * (WINDOW + SPARE) + control * 2 * CONTROL + ENTRIES as usize;
+        let places = size * 2 * (WINDOW + SPARE) + control * 2 * CONTROL;
+        // Memberships: the one that is used, the one before, and one that is tried.
+        let places = places + 3 * ENTRIES as usize;
         let entries = u32::try_from(places).unwrap_or(u32::MAX);
         let none = || (0..size).map(|_| None).collect();
         let mut leaves = vec![None; size];
@@ -193,6 +195,7 @@ impl Group {
             failed: None,
             told: Vec::new(),
             lost: Vec::new(),
+            attempts: vec![0; size],
             trial: None,
             asked: false,
             stirred: false,
@@ -238,7 +241,7 @@ impl Group {
         request: ConnectRequest,
         hello: Option<Hello>,
     ) -> Result<bool, GroupError> {
-        match self.vacancy(hello) {
+        match self.vacancy(hello, request.peer()) {
             Ok((rank, port, leaf)) => {
                 self.members[rank] = SocketAddr::new(request.peer(), port);
                 self.leaves[rank] = leaf;
@@ -256,7 +259,11 @@ impl Group {
     }
 
     /// The rank that one who asks may have, the port at which it waits, and its leaf.
-    fn vacancy(&self, hello: Option<Hello>) -> Result<(usize, u16, Option<IpAddr>), Refusal> {
+    fn vacancy(
+        &self,
+        hello: Option<Hello>,
+        peer: IpAddr,
+    ) -> Result<(usize, u16, Option<IpAddr>), Refusal> {
         let Some(Hello::Join {
             rank,
             size,
@@ -277,7 +284,10 @@ impl Group {
         if self.rank != 0 || rank == 0 || rank >= self.size {
             return Err(Refusal::NoSuchRank);
         }
-        if self.control[rank].is_some() {
+        // The same one asks again when it has not heard the answer.
+        let asks_again = self.members[rank] == SocketAddr::new(peer, port);
+        let stands = |link: &Link| link.phase != Phase::Begun || !asks_again;
+        if self.control[rank].as_ref().is_some_and(stands) {
             return Err(Refusal::RankTaken);
         }
         Ok((rank, port, leaf))

@@ -4,6 +4,7 @@ use super::call::Collective;
 use super::failure::{Cause, Failure, GroupError};
 use super::judge::REMEMBERED;
 use super::member::{Group, Vector};
+use super::offload::Way;
 use super::progress::Progress;
 use super::schedule::schedule;
 use super::turn::{Flow, Stage};
@@ -37,11 +38,11 @@ impl<'a> Request<'a> {
         if let Some(offload) = &mut group.offload {
             offload.part();
         }
-        let switched = group.offloads(&call);
-        let (stage, steps) = if switched {
-            (Stage::Begin, Vec::new())
-        } else {
+        let way = group.way(&call, group.sequence);
+        let (stage, steps) = if way == Way::Hosts {
             (Stage::Hosts, schedule(&call, group.rank, group.size))
+        } else {
+            (Stage::Begin, Vec::new())
         };
         let progress = Progress::new(steps, group.options.segment, call.len == 0);
         let flow = Flow {
@@ -49,7 +50,7 @@ impl<'a> Request<'a> {
             meant: call,
             sequence: group.sequence,
             stage,
-            switched,
+            switched: way == Way::Switches,
             unposted: false,
             done: 0,
             complete: false,

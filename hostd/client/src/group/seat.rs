@@ -17,6 +17,15 @@ const PAYLOAD: u16 = 1400;
 /// Results that one member may lack when another one has all: rule 4 of the protocol.
 pub(super) const TAIL: usize = SLOTS as usize * PAYLOAD as usize;
 
+/// One attempt of all members to join a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    /// The switches' generation: larger in each.
+    pub(super) generation: u32,
+    /// Switches above the leaves that share the chunks.
+    pub(super) trees: u16,
+}
+
 /// A member's place in the tree of switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
@@ -56,21 +65,41 @@ pub(super) fn seats(job: u32, leaves: &[Option<IpAddr>]) -> Option<Vec<Seat>> {
 
 impl Seat {
     /// What the switch is asked for.
-    pub(super) fn membership(&self, world: usize, deterministic: bool) -> Membership {
+    pub(super) fn membership(
+        &self,
+        attempt: Attempt,
+        world: usize,
+        deterministic: bool,
+    ) -> Membership {
+        let Attempt { generation, trees } = attempt;
         let membership = Membership {
             world: u16::try_from(world).unwrap_or(u16::MAX),
             slots: SLOTS,
             payload: PAYLOAD,
             deterministic,
-            ..Membership::new(self.job, 1, self.rank, self.size)
+            ..Membership::new(self.job, generation, self.rank, self.size)
         };
+        self.below(trees, membership)
+    }
+
+    fn below(&self, trees: u16, membership: Membership) -> Membership {
         let above = Level {
             rank: self.leaf,
             size: self.leaves,
-            trees: 1,
+            trees,
         };
         let levels = if self.leaves > 1 { &[above][..] } else { &[] };
         membership.with_levels(levels).unwrap_or(membership)
+    }
+
+    /// What a leaf refuses, so that it says how many switches it has above. The job is another one,
+    /// so that no answer is taken for one about the group's.
+    pub(super) fn question(&self) -> Membership {
+        let membership = Membership {
+            slots: 1,
+            ..Membership::new(!self.job, 1, self.rank, self.size)
+        };
+        self.below(u16::MAX, membership)
     }
 }
 
@@ -79,6 +108,16 @@ impl Seat {
 pub(super) struct Why {
     pub(super) reason: FailureReason,
     pub(super) rank: usize,
+}
+
+impl Why {
+    /// By what a completion says, at the member `own`, to whom it happened unless it names another.
+    pub(super) fn of((reason, named): (FailureReason, Option<u16>), own: usize) -> Self {
+        // With this reason the number is how many switches there are above.
+        let named = named.filter(|_| reason != FailureReason::NoParents);
+        let rank = named.map_or(own, usize::from);
+        Self { reason, rank }
+    }
 }
 
 /// Why a group does without the switches, and since when.
@@ -121,15 +160,22 @@ mod tests {
         let numbers: Vec<_> = places.iter().map(numbers).collect();
         let wanted = [(0, 2, 0), (0, 2, 1), (1, 2, 0), (0, 1, 2), (1, 2, 1)];
         assert_eq!(numbers, wanted);
-        let membership = places[4].membership(4, false);
-        let (rank, size, trees) = (1, 3, 1);
+        let attempt = Attempt {
+            generation: 3,
+            trees: 2,
+        };
+        let membership = places[4].membership(attempt, 4, false);
+        assert_eq!(membership.generation, 3);
+        let (rank, size, trees) = (1, 3, 2);
         assert_eq!(membership.levels(), [Level { rank, size, trees }]);
         assert_eq!(
             (membership.world, membership.rank, membership.size),
             (4, 1, 2)
         );
         let one = seats(7, &[leaf(1), leaf(1)]).expect("a leaf");
-        assert!(one[1].membership(1, true).levels().is_empty());
+        assert!(one[1].membership(attempt, 1, true).levels().is_empty());
+        let question = places[4].question();
+        assert!(question.job != 7 && question.levels()[0].trees == u16::MAX);
         assert_eq!(seats(7, &[leaf(1), None, leaf(1)]), None);
         assert_eq!(seats(7, &[leaf(1)]), None);
     }

@@ -37,7 +37,9 @@ const NAP: Duration = Duration::from_millis(100);
 pub(super) enum Stage {
     /// It is about to go through the switches.
     Begin,
-    /// The switches are asked when all are ready.
+    /// The leaf is asked, since then, how many switches it has above.
+    Asking(Instant),
+    /// Rank 0 says how it goes on when all are ready.
     Ready,
     /// They were asked then.
     Joining(Instant),
@@ -301,7 +303,8 @@ impl Group {
                 } if from == 0 && self.members.is_empty() => {
                     self.id = group;
                     self.members = members;
-                    let offload = seat.map(|seat| Offload::new(seat, self.size));
+                    let (place, again) = ((self.rank, self.size), self.options.again);
+                    let offload = seat.map(|seat| Offload::new(seat, place, again));
                     self.offload = offload.map(Box::new);
                 }
                 Message::Inquiry => self.asked = true,

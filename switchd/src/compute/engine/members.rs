@@ -122,12 +122,7 @@ impl Engine {
         let job = match self.admit(key, (datagram, packet), join, Some(at), now) {
             Ok(job) => job,
             Err(reason) => {
-                let verdict = Verdict {
-                    reason,
-                    level: 0,
-                    world: None,
-                    generation: join.generation,
-                };
+                let verdict = self.refusal(reason, join.generation);
                 return self.refuse((datagram, packet), at, verdict, now, out);
             }
         };

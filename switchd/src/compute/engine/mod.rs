@@ -131,12 +131,6 @@ impl Engine {
         if key.as_ref().is_some_and(|key| !key.sealed(datagram.bytes)) {
             return Err(DropReason::ComputeTag);
         }
-        let verdict = |reason, generation| Verdict {
-            reason,
-            level: 0,
-            world: None,
-            generation,
-        };
         let (taken, message) = match packet.message {
             Message::Join(join) => {
                 let opened = self.open(key.clone(), (datagram, packet), &join, now);
@@ -147,10 +141,13 @@ impl Engine {
                     return Ok(());
                 };
                 self.stats.note_refusal(reason);
-                (Ok(()), Message::Refuse(verdict(reason, join.generation)))
+                (
+                    Ok(()),
+                    Message::Refuse(self.refusal(reason, join.generation)),
+                )
             }
             _ => {
-                let message = Message::Error(verdict(Reason::UnknownJob, 0));
+                let message = Message::Error(self.refusal(Reason::UnknownJob, 0));
                 (Err(DropReason::ComputeUnknownJob), message)
             }
         };
@@ -166,6 +163,20 @@ impl Engine {
             self.stats.taken.add(1);
         }
         taken
+    }
+
+    /// A verdict about what there is not: whoever wants more parents than there are learns how many
+    /// that is, in place of who is to blame.
+    fn refusal(&self, reason: Reason, generation: u32) -> Verdict {
+        let settings = &self.settings;
+        let parents = settings.address.map_or(0, |_| settings.parents.len());
+        let parents = u16::try_from(parents).unwrap_or(u16::MAX - 1);
+        Verdict {
+            reason,
+            level: 0,
+            world: (reason == Reason::NoParents).then_some(parents),
+            generation,
+        }
     }
 
     /// Whether somebody who is in no job may be answered.

@@ -44,6 +44,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         join_timeout: options.timeout,
         timeout: options.timeout,
         segment: options.segment,
+        ..GroupOptions::default()
     };
     let mut group = if options.rank == 0 {
         Group::create(&context, options.port, options.ranks, group_options)?

@@ -180,11 +180,14 @@ struct Member {
     have: usize,
     /// The vector of the collective that it is in.
     vector: Vec<u64>,
-    /// The last results of the one before: collective, first chunk of it, and chunks.
+    /// The last results that it had through the switches: collective of all, first chunk of it,
+    /// and chunks.
     tail: (usize, usize, Vec<u64>),
 }
 
 struct World {
+    /// Collectives before the members came to the switches for the last time.
+    base: usize,
     slots: usize,
     calls: Vec<Call>,
     members: Vec<Member>,
@@ -211,7 +214,30 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let size = 2 + random.below(5);
-        let root = random.below(size);
+        let member = |_| Member {
+            sequence: 0,
+            called: false,
+            have: 0,
+            vector: Vec::new(),
+            tail: (usize::MAX, 0, Vec::new()),
+        };
+        let mut world = Self {
+            base: 0,
+            slots: 0,
+            calls: Vec::new(),
+            members: (0..size).map(member).collect(),
+            random,
+        };
+        world.come();
+        world
+    }
+
+    /// The members come to the switches, for the first time or again: what they do there is new,
+    /// and what they kept is of the time before.
+    fn come(&mut self) {
+        self.base += self.calls.len();
+        let random = &mut self.random;
+        let root = random.below(self.members.len());
         let reduce = Collective::Reduce {
             operation: Operation::Sum,
             element: Element::U64,
@@ -233,19 +259,11 @@ impl World {
             };
             call(collective, (chunks * CHUNK) as u64)
         };
-        let calls = (0..3).map(|_| one()).collect();
-        let member = |_| Member {
-            sequence: 0,
-            called: false,
-            have: 0,
-            vector: Vec::new(),
-            tail: (usize::MAX, 0, Vec::new()),
-        };
-        Self {
-            slots: 1 + random.below(4),
-            calls,
-            members: (0..size).map(member).collect(),
-            random,
+        self.calls = (0..3).map(|_| one()).collect();
+        self.slots = 1 + random.below(4);
+        for member in &mut self.members {
+            (member.sequence, member.called, member.have) = (0, false, 0);
+            member.vector.clear();
         }
     }
 
@@ -322,10 +340,11 @@ impl World {
 
     /// It returns, keeps a tail, and the vector is the caller's again.
     fn complete(&mut self, rank: usize) {
-        let slots = self.slots;
+        let (slots, base) = (self.slots, self.base);
         let member = &mut self.members[rank];
         let from = member.vector.len().saturating_sub(slots);
-        member.tail = (member.sequence, from, member.vector[from..].to_vec());
+        let kept = member.vector[from..].to_vec();
+        member.tail = (base + member.sequence, from, kept);
         member.vector.clear();
         member.called = false;
         member.sequence += 1;
@@ -343,7 +362,7 @@ impl World {
             let call = *self.calls.get(member.sequence)?;
             let done = (member.have - self.first(member.sequence)) * CHUNK;
             Some(Position {
-                sequence: u32::try_from(member.sequence).expect("few"),
+                sequence: u32::try_from(self.base + member.sequence).expect("few"),
                 call,
                 switched: true,
                 done: (done as u64).min(call.len),
@@ -355,7 +374,7 @@ impl World {
 
     /// Goes on as it was agreed, and looks whether all have the result of that collective.
     fn follow(&mut self, agreement: &Agreement) {
-        let sequence = usize::try_from(agreement.sequence).expect("few");
+        let sequence = usize::try_from(agreement.sequence).expect("few") - self.base;
         let chunk = |bytes: u64| usize::try_from(bytes).expect("few") / CHUNK;
         let agreed = chunk(agreement.agreed);
         for (rank, done) in agreement.lacking() {
@@ -366,7 +385,7 @@ impl World {
                     holder.vector[place]
                 } else {
                     let (of, from, kept) = &holder.tail;
-                    assert_eq!(*of, sequence, "the tail is of that collective");
+                    assert_eq!(*of, self.base + sequence, "the tail is of that one");
                     let at = place.checked_sub(*from);
                     kept[at.expect("the tail reaches back far enough")]
                 };
@@ -409,37 +428,44 @@ impl World {
     }
 }
 
-/// HT-50: whatever the moment at which the switch is gone, all members end with the exact result,
-/// and nothing is reduced twice. Those that have left are blamed only if what others lack went with
-/// them.
+/// HT-50: whatever the moments at which the switch is gone, and the group has come back to it in
+/// between, all members end with the exact result, and nothing is reduced twice. Those that have
+/// left are blamed only if what others lack went with them.
 #[test]
 fn results_are_exact_whenever_the_switch_is_gone() {
-    let (mut mended, mut resumed, mut left) = (0, 0, 0);
+    let (mut mended, mut resumed, mut left, mut back) = (0, 0, 0, 0);
     for seed in 0..30_000 {
         let mut world = World::new(seed);
-        let most = 1 + world.first(world.calls.len()) * world.members.len() * 3;
-        for _ in 0..world.random.below(most) {
-            world.step();
-        }
-        let positions = world.positions();
-        if positions.iter().all(Option::is_none) {
-            continue;
-        }
-        match agree(&positions) {
-            Ok(agreement) => {
-                mended += usize::from(agreement.holder.is_some());
-                resumed += usize::from(!agreement.complete && agreement.agreed > 0);
-                let run = std::panic::AssertUnwindSafe(|| world.follow(&agreement));
-                let ran = std::panic::catch_unwind(run);
-                assert!(ran.is_ok(), "seed {seed}: {positions:?}: {agreement:?}");
+        for visit in 0..=seed % 3 {
+            if visit > 0 {
+                world.come();
             }
-            Err(Failure { rank, cause }) => {
-                left += 1;
-                assert_eq!(cause, Cause::Left, "seed {seed}: {positions:?}");
-                assert!(positions[rank].is_none(), "seed {seed}: {positions:?}");
+            let most = 1 + world.first(world.calls.len()) * world.members.len() * 3;
+            for _ in 0..world.random.below(most) {
+                world.step();
+            }
+            let positions = world.positions();
+            if positions.iter().all(Option::is_none) {
+                continue;
+            }
+            match agree(&positions) {
+                Ok(agreement) => {
+                    back += usize::from(visit > 0);
+                    mended += usize::from(agreement.holder.is_some());
+                    resumed += usize::from(!agreement.complete && agreement.agreed > 0);
+                    let run = std::panic::AssertUnwindSafe(|| world.follow(&agreement));
+                    let ran = std::panic::catch_unwind(run);
+                    assert!(ran.is_ok(), "seed {seed}: {positions:?}: {agreement:?}");
+                }
+                Err(Failure { rank, cause }) => {
+                    left += 1;
+                    assert_eq!(cause, Cause::Left, "seed {seed}: {positions:?}");
+                    assert!(positions[rank].is_none(), "seed {seed}: {positions:?}");
+                    break;
+                }
             }
         }
     }
-    println!("{mended} mended, {resumed} resumed, {left} without those that have left");
-    assert!(mended > 1_000 && resumed > 1_000 && left > 10);
+    println!("{mended} mended, {resumed} resumed, {back} after a return, {left} had left");
+    assert!(mended > 1_000 && resumed > 1_000 && back > 10_000 && left > 10);
 }

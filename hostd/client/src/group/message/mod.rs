@@ -1,10 +1,11 @@
 //! What members send each other.
 
+use super::again::{Ready, Standing, Word};
 use super::agree::{Agreement, Position};
 use super::call::{CALL_LEN, Call};
 use super::failure::{FAILURE_LEN, Failure, Refusal};
 use super::judge::{REMEMBERED, State};
-use super::seat::{Seat, Why};
+use super::seat::{Attempt, Seat, Why};
 use crate::Private;
 use crate::abi::codec::{DecodeError, Reader, Writer};
 use crate::abi::collective::FailureReason;
@@ -61,16 +62,16 @@ pub(super) enum Message {
     Inquiry,
     /// The answer.
     State(State),
-    /// The sender is ready to join the job at the switches.
-    Ready,
-    /// Rank 0: all are.
-    Go,
+    /// The sender is at a collective at which all ask for the switches.
+    Ready(Ready),
+    /// Rank 0: where that goes.
+    Word(Word),
     /// Rank 0: nobody uses the switches any more; it asks how far the receiver is.
     Recall(Why),
     /// The answer; or that the sender stops.
     Report(Position, Why),
-    /// Rank 0: what all do next.
-    Plan(Why, Agreement),
+    /// Rank 0: what all do next, and at which collective they ask again.
+    Plan(Why, u32, Agreement),
 }
 
 fn rank(rank: Option<usize>) -> u16 {
@@ -143,6 +144,55 @@ fn read_why(reader: &mut Reader<'_>) -> Result<Why, DecodeError> {
     let reason = FailureReason::of_number(reader.u16()?.into())?;
     let rank = read_rank(reader)?.ok_or(DecodeError::Field("rank"))?;
     Ok(Why { reason, rank })
+}
+
+fn write_ready(writer: Written, standing: Standing) -> Written {
+    match standing {
+        Standing::Idle => writer.u32(0),
+        Standing::Pending => writer.u32(1),
+        Standing::Admitted => writer.u32(2),
+        Standing::Failed(why) => write_why(writer.u32(3), &why),
+    }
+}
+
+fn read_standing(reader: &mut Reader<'_>) -> Result<Standing, DecodeError> {
+    Ok(match reader.u32()? {
+        0 => Standing::Idle,
+        1 => Standing::Pending,
+        2 => Standing::Admitted,
+        3 => Standing::Failed(read_why(reader)?),
+        _ => return Err(DecodeError::Field("standing")),
+    })
+}
+
+fn write_word(writer: Written, word: Word) -> Written {
+    let none = Attempt {
+        generation: 0,
+        trees: 0,
+    };
+    let (number, attempt, next) = match word {
+        Word::Join(attempt) => (0, attempt, 0),
+        Word::Try(attempt, next) => (1, attempt, next),
+        Word::Use => (2, none, 0),
+        Word::Wait(next) => (3, none, next),
+        Word::Stay(next) => (4, none, next),
+    };
+    let writer = writer.u16(number).u16(attempt.trees);
+    writer.u32(attempt.generation).u32(next)
+}
+
+fn read_word(reader: &mut Reader<'_>) -> Result<Word, DecodeError> {
+    let (number, trees) = (reader.u16()?, reader.u16()?);
+    let (generation, next) = (reader.u32()?, reader.u32()?);
+    let attempt = Attempt { generation, trees };
+    Ok(match number {
+        0 => Word::Join(attempt),
+        1 => Word::Try(attempt, next),
+        2 => Word::Use,
+        3 => Word::Wait(next),
+        4 => Word::Stay(next),
+        _ => return Err(DecodeError::Field("word")),
+    })
 }
 
 fn write_position(writer: Written, it: &Position) -> Written {
@@ -224,13 +274,13 @@ impl Message {
             }
             Self::Inquiry => begin(7, 0),
             Self::State(state) => write_state(begin(8, 0), state),
-            Self::Ready => begin(9, 0),
-            Self::Go => begin(10, 0),
+            Self::Ready(ready) => write_ready(begin(9, ready.parents), ready.standing),
+            Self::Word(word) => write_word(begin(10, 0), *word),
             Self::Recall(why) => write_why(begin(11, 0), why),
             Self::Report(position, why) => write_position(write_why(begin(12, 0), why), position),
-            Self::Plan(why, agreement) => {
+            Self::Plan(why, next, agreement) => {
                 let count = u16::try_from(agreement.done.len()).unwrap_or(0);
-                write_agreement(write_why(begin(13, count), why), agreement)
+                write_agreement(write_why(begin(13, count), why).u32(*next), agreement)
             }
         }
     }
@@ -276,8 +326,11 @@ impl Message {
             }
             7 => Self::Inquiry,
             8 => Self::State(read_state(&mut reader)?),
-            9 => Self::Ready,
-            10 => Self::Go,
+            9 => Self::Ready(Ready {
+                parents: count,
+                standing: read_standing(&mut reader)?,
+            }),
+            10 => Self::Word(read_word(&mut reader)?),
             11 => Self::Recall(read_why(&mut reader)?),
             12 => {
                 let why = read_why(&mut reader)?;
@@ -285,14 +338,15 @@ impl Message {
             }
             13 => {
                 let why = read_why(&mut reader)?;
-                Self::Plan(why, read_agreement(&mut reader, count)?)
+                let next = reader.u32()?;
+                Self::Plan(why, next, read_agreement(&mut reader, count)?)
             }
             _ => return Err(DecodeError::Kind(kind.into())),
         })
     }
 }
 
-const MAGIC: u32 = u32::from_le_bytes(*b"hgr2");
+const MAGIC: u32 = u32::from_le_bytes(*b"hgr3");
 
 /// What a member says when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,13 +22,37 @@ fn of_switches(call: Call) -> Vec<Message> {
         holder: Some(63),
         done: (0..64).collect(),
     };
-    vec![
-        Message::Ready,
-        Message::Go,
+    let attempt = Attempt {
+        generation: 1 << 30,
+        trees: 4,
+    };
+    let standings = [
+        Standing::Idle,
+        Standing::Pending,
+        Standing::Admitted,
+        Standing::Failed(why),
+    ];
+    let words = [
+        Word::Join(attempt),
+        Word::Try(attempt, 1 << 31),
+        Word::Use,
+        Word::Wait(6),
+        Word::Stay(7),
+    ];
+    let ready = |standing| {
+        Message::Ready(Ready {
+            parents: 3,
+            standing,
+        })
+    };
+    let all = standings.into_iter().map(ready);
+    let mut all: Vec<_> = all.chain(words.map(Message::Word)).collect();
+    all.extend([
         Message::Recall(why),
         Message::Report(position, why),
-        Message::Plan(why, agreement),
-    ]
+        Message::Plan(why, 1 << 29, agreement),
+    ]);
+    all
 }
 
 fn every() -> Vec<Message> {

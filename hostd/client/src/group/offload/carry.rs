@@ -1,26 +1,26 @@
 //! A collective through the switches, turn by turn.
 //!
 //! ```text
-//!   begin ─▶ ready ─▶ joining ─▶ running ─▶ done             through the switches alone
-//!     │        │         │          │
-//!     │        │         │  somebody stops: withdrawn
-//!     │        │         ▼          ▼
-//!     │        │       ending ── it ended ──┐
-//!     ▼        ▼                            ▼
-//!   halted ◀──────────────────────────── halted ── rank 0 has decided ──▶ mending, hosts, done
+//!   begin ─▶ asking ─▶ ready ─▶ joining ─▶ running ─▶ done    through the switches alone
+//!     │                  │         │          │
+//!     │                  ▼         │  somebody stops: withdrawn
+//!     │                hosts       ▼          ▼
+//!     │                          ending ── it ended ──┐
+//!     ▼                                               ▼
+//!   halted ◀────────────────────────────────────── halted ── rank 0 has decided ──▶ mending,
+//!                                                                                   hosts, done
 //! ```
 
 use super::super::call::Collective;
 use super::super::failure::{Cause, Failure, GroupError};
 use super::super::member::Group;
 use super::super::message::Message;
-use super::super::seat::{ENTRIES, Why};
+use super::super::seat::Why;
 use super::super::turn::{Flow, Stage};
 use super::state::{NAME, Offload, State};
+use crate::Slice;
 use crate::abi::collective::{self, Buffer, CollectiveWork, FailureReason};
-use crate::compute::Posts;
-use crate::{Error, ErrorCode, Slice};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the switches may take to admit the members once all are ready.
 const JOIN_WITHIN: Duration = Duration::from_secs(3);
@@ -50,8 +50,8 @@ impl Group {
 
     /// One step; false if there is none to do.
     fn step(&mut self, offload: &mut Offload, flow: &mut Flow<'_>) -> Result<bool, GroupError> {
-        if let Some((why, agreement)) = offload.plan.take() {
-            self.go_on(offload, flow, why, &agreement)?;
+        if let Some((why, next, agreement)) = offload.plan.take() {
+            self.go_on(offload, flow, (why, next), &agreement)?;
             return Ok(true);
         }
         if flow.stage == Stage::Mending && flow.progress.is_done() {
@@ -64,23 +64,16 @@ impl Group {
         if self.serve(offload)? || self.ended(offload, flow)? {
             return Ok(true);
         }
+        // What rank 0 has said comes before what came of it at others.
+        if flow.stage == Stage::Ready && self.ready(offload, flow)? {
+            return Ok(true);
+        }
         if offload.stop.is_some() && !offload.reported {
             return self.stop(offload, flow);
         }
         match flow.stage {
-            Stage::Begin => match offload.state {
-                State::Offered => {
-                    if self.rank == 0 {
-                        offload.ready[0] = true;
-                    } else if !self.tell(0, &Message::Ready)? {
-                        return Ok(false);
-                    }
-                    flow.stage = Stage::Ready;
-                    Ok(true)
-                }
-                _ => self.run(offload, flow).map(|()| true),
-            },
-            Stage::Ready => self.ready(offload, flow),
+            Stage::Begin => self.begin(offload, flow),
+            Stage::Asking(since) => self.asking(offload, flow, since),
             Stage::Joining(since) if since.elapsed() >= JOIN_WITHIN => {
                 offload.stop = Some(Why {
                     reason: FailureReason::NoAnswer,
@@ -92,46 +85,12 @@ impl Group {
         }
     }
 
-    /// Joins as soon as all are ready to.
-    fn ready(&mut self, offload: &mut Offload, flow: &mut Flow<'_>) -> Result<bool, GroupError> {
-        if self.rank == 0 && offload.ready.iter().all(|it| *it) {
-            offload.go = true;
-            for rank in 1..self.size {
-                // There is room: nothing else was sent since the table.
-                self.tell(rank, &Message::Go)?;
-            }
-        }
-        if !offload.go {
-            return Ok(false);
-        }
-        offload.deterministic = self.deterministic && offload.seat.leaves == 1;
-        let membership = offload.seat.membership(self.rank, offload.deterministic);
-        match Posts::join(&self.context.inner, &self.queue, &membership, ENTRIES) {
-            Ok(posts) => offload.state = State::Joined(posts),
-            Err(Error::Refused { code, .. }) => {
-                let reason = match code {
-                    ErrorCode::Quota => FailureReason::Full,
-                    _ => FailureReason::NotAllowed,
-                };
-                let rank = self.rank;
-                offload.stop.get_or_insert(Why { reason, rank });
-                flow.stage = Stage::Halted;
-                return Ok(true);
-            }
-            Err(error) => return Err(self.broken(error)),
-        }
-        self.post_work(
-            offload,
-            collective::Collective::Admission,
-            false,
-            Slice::EMPTY,
-        )?;
-        flow.stage = Stage::Joining(Instant::now());
-        Ok(true)
-    }
-
     /// Posts the collective.
-    fn run(&mut self, offload: &mut Offload, flow: &mut Flow<'_>) -> Result<(), GroupError> {
+    pub(super) fn run(
+        &mut self,
+        offload: &mut Offload,
+        flow: &mut Flow<'_>,
+    ) -> Result<(), GroupError> {
         let mut root = false;
         let work = match flow.meant.collective {
             // All get the result, so that each can give it to one that lacks it.
@@ -203,11 +162,11 @@ impl Group {
             return Ok(false);
         };
         let admission = matches!(flow.stage, Stage::Joining(_));
-        if let Some((reason, blamed)) = ended.failed {
+        if let Some(failed) = ended.failed {
             flow.done = ended.done;
             flow.stage = Stage::Halted;
-            let rank = blamed.map_or(self.rank, usize::from);
-            offload.stop.get_or_insert(Why { reason, rank });
+            let why = Why::of(failed, self.rank);
+            offload.stop.get_or_insert(why);
             return Ok(true);
         }
         match flow.stage {
@@ -231,10 +190,11 @@ impl Group {
             return Ok(false);
         };
         match flow.stage {
-            Stage::Begin | Stage::Ready => {
+            Stage::Begin => {
                 flow.stage = Stage::Halted;
                 return Ok(true);
             }
+            Stage::Asking(_) | Stage::Ready => return Ok(false),
             Stage::Joining(_) | Stage::Running => {
                 flow.unposted = flow.stage != Stage::Running;
                 self.withdraw(offload, why)?;

@@ -9,8 +9,9 @@ use super::super::progress::Progress;
 use super::super::schedule::{Action, Part, Step, schedule};
 use super::super::seat::{Fallback, Why};
 use super::super::turn::{Flow, Stage};
-use super::state::{Offload, State};
+use super::state::{NEVER, Offload};
 use super::tail::{Service, Wanting};
+use std::time::Instant;
 
 impl Group {
     /// Says something to a member that this one has a connection for control with. False if there
@@ -51,11 +52,16 @@ impl Group {
             Ok(agreement) => agreement,
             Err(failure) => return Err(self.fail(failure)),
         };
-        let plan = Message::Plan(why, agreement.clone());
+        let now = Instant::now();
+        let all = offload.reports.iter().flatten().map(|it| it.sequence);
+        let furthest = all.max().unwrap_or(agreement.sequence);
+        let next = offload.again.fell_back(why, furthest, now);
+        let next = next.unwrap_or(NEVER);
+        let plan = Message::Plan(why, next, agreement.clone());
         for rank in 1..self.size {
             self.tell(rank, &plan)?;
         }
-        offload.plan = Some((why, agreement));
+        offload.plan = Some((why, next, agreement));
         Ok(true)
     }
 
@@ -64,7 +70,7 @@ impl Group {
         &mut self,
         offload: &mut Offload,
         flow: &mut Flow<'_>,
-        why: Why,
+        (why, next): (Why, u32),
         agreement: &Agreement,
     ) -> Result<(), GroupError> {
         if !offload.reported || agreement.done.len() != self.size {
@@ -72,11 +78,7 @@ impl Group {
             return Err(self.fail(Failure { rank, cause }));
         }
         self.withdraw(offload, why)?;
-        offload.parting = match std::mem::replace(&mut offload.state, State::Over) {
-            State::Joined(posts) => Some(posts),
-            State::Offered | State::Over => None,
-        };
-        offload.stop = None;
+        offload.rest(next);
         self.fallback = Some(Fallback {
             reason: why.reason,
             rank: why.rank,

@@ -1,5 +1,6 @@
 //! How a group and the switches stand.
 
+use super::super::again::{Again, Ready, Standing, Word};
 use super::super::agree::{Agreement, Position};
 use super::super::message::Message;
 use super::super::seat::{Seat, Why};
@@ -8,9 +9,21 @@ use crate::Completion;
 use crate::abi::collective::FailureReason;
 use crate::abi::completion::CompletionStatus;
 use crate::compute::Posts;
+use std::time::{Duration, Instant};
 
 /// Tells collectives of switches from what is posted to connections.
 pub(super) const NAME: u64 = 1 << 48;
+
+/// In a plan: all never ask again.
+pub(super) const NEVER: u32 = u32::MAX;
+
+/// How many switches above it a leaf has, by how it refused more than there can be.
+fn parents(failed: Option<(FailureReason, Option<u16>)>) -> u16 {
+    match failed {
+        Some((FailureReason::NoParents, Some(count))) => count.max(1),
+        _ => 1,
+    }
+}
 
 /// How a group and the switches stand.
 #[derive(Debug)]
@@ -19,8 +32,17 @@ pub(super) enum State {
     Offered,
     /// This member has joined, or is about to.
     Joined(Posts),
-    /// They are not used any more.
+    /// They are not used now.
     Over,
+}
+
+/// An attempt to join anew, beside collectives between the hosts.
+#[derive(Debug)]
+pub(super) struct Tried {
+    /// None if the daemon refused.
+    pub(super) posts: Option<Posts>,
+    pub(super) deterministic: bool,
+    pub(super) standing: Standing,
 }
 
 /// How a collective ended that went through the switch.
@@ -35,6 +57,7 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(in super::super) struct Offload {
     pub(super) seat: Seat,
+    pub(super) rank: usize,
     pub(super) state: State,
     /// The membership that is over: the daemon has still to take what was posted last.
     pub(super) parting: Option<Posts>,
@@ -44,9 +67,18 @@ pub(in super::super) struct Offload {
     pub(super) ended: Option<Ended>,
     pub(super) withdrawn: bool,
     pub(super) tail: Tail,
-    /// Of rank 0: who is ready to join. Of all: rank 0 said that all are.
-    pub(super) ready: Vec<bool>,
-    pub(super) go: bool,
+    /// Switches above the leaf that this member knows of; zero if it has to ask.
+    pub(super) parents: u16,
+    pub(super) asking: Option<Posts>,
+    /// After the switches failed: the collective at which all ask again, and the attempt.
+    pub(super) next: Option<u32>,
+    pub(super) tried: Option<Tried>,
+    /// Of rank 0: who asks, what it says to all, and the first that was not told.
+    pub(super) again: Again,
+    pub(super) ready: Vec<Option<Ready>>,
+    pub(super) decided: Option<(Word, usize)>,
+    /// What rank 0 said.
+    pub(super) word: Option<Word>,
     /// Somebody stops; this member has said how far it is; and of rank 0: whom it has asked, and
     /// what they said.
     pub(super) stop: Option<Why>,
@@ -54,15 +86,23 @@ pub(in super::super) struct Offload {
     pub(super) asked: Vec<bool>,
     pub(super) reports: Vec<Option<Position>>,
     /// What rank 0 has decided.
-    pub(super) plan: Option<(Why, Agreement)>,
+    pub(super) plan: Option<(Why, u32, Agreement)>,
     /// Results that this member gives to others.
     pub(super) service: Option<Service>,
 }
 
 impl Offload {
-    pub(in super::super) fn new(seat: Seat, size: usize) -> Self {
+    /// `again`: the shortest time from one attempt to the next.
+    pub(in super::super) fn new(seat: Seat, (rank, size): (usize, usize), again: Duration) -> Self {
+        let asks = seat.leaves > 1 && seat.rank == 0;
         Self {
             seat,
+            rank,
+            parents: if asks { 0 } else { u16::MAX },
+            asking: None,
+            next: None,
+            tried: None,
+            again: Again::new(again, Instant::now()),
             state: State::Offered,
             parting: None,
             deterministic: false,
@@ -70,8 +110,9 @@ impl Offload {
             ended: None,
             withdrawn: false,
             tail: Tail::default(),
-            ready: vec![false; size],
-            go: false,
+            ready: vec![None; size],
+            decided: None,
+            word: None,
             stop: None,
             reported: false,
             asked: vec![false; size],
@@ -83,6 +124,24 @@ impl Offload {
 
     pub(super) fn is_used(&self) -> bool {
         !matches!(self.state, State::Over)
+    }
+
+    /// Whether others may use them already: this member is about to.
+    fn is_about_to(&self) -> bool {
+        let told = self.decided.map(|(word, _)| word).or(self.word);
+        self.is_used() || told == Some(Word::Use)
+    }
+
+    /// They are not used from now on; at collective `next` all ask again, if at any.
+    pub(super) fn rest(&mut self, next: u32) {
+        self.parting = match std::mem::replace(&mut self.state, State::Over) {
+            State::Joined(posts) => Some(posts),
+            State::Offered | State::Over => None,
+        };
+        self.next = (next != NEVER).then_some(next);
+        (self.stop, self.reported) = (None, false);
+        self.asked.fill(false);
+        self.reports.fill(None);
     }
 
     /// Whether the collective that this member is in must not end yet: others ask for this member.
@@ -108,12 +167,6 @@ impl Offload {
 
     /// A completion that is of no connection.
     pub(in super::super) fn completed(&mut self, completion: &Completion) {
-        let State::Joined(posts) = &self.state else {
-            return;
-        };
-        if completion.queue_pair != posts.handle() {
-            return;
-        }
         let word = completion.immediate.map(FailureReason::read);
         let failed = match (completion.status, word) {
             (CompletionStatus::Success, _) => None,
@@ -121,32 +174,48 @@ impl Offload {
             // A daemon that does not say why is one that cannot be relied on.
             _ => Some((FailureReason::Memory, None)),
         };
-        self.ended = Some(Ended {
-            name: completion.wr_id & !NAME,
-            done: completion.byte_len.into(),
-            failed,
-        });
+        let is_of = |posts: Option<&Posts>| {
+            posts.is_some_and(|posts| posts.handle() == completion.queue_pair)
+        };
+        if is_of(self.asking.as_ref()) {
+            self.parents = parents(failed);
+        } else if let Some(tried) = &mut self.tried
+            && is_of(tried.posts.as_ref())
+        {
+            let failed = failed.map(|failed| Why::of(failed, self.rank));
+            tried.standing = failed.map_or(Standing::Admitted, Standing::Failed);
+        } else if let State::Joined(posts) = &self.state
+            && is_of(Some(posts))
+        {
+            self.ended = Some(Ended {
+                name: completion.wr_id & !NAME,
+                done: completion.byte_len.into(),
+                failed,
+            });
+        }
     }
 
     /// What other members say of the switches.
     pub(in super::super) fn told(&mut self, from: usize, message: Message) {
         match message {
-            Message::Ready => {
-                if let Some(ready) = self.ready.get_mut(from) {
-                    *ready = true;
+            Message::Ready(ready) => {
+                if let Some(place) = self.ready.get_mut(from) {
+                    *place = Some(ready);
                 }
             }
-            Message::Go if from == 0 => self.go = true,
-            Message::Recall(why) if from == 0 && self.is_used() => {
+            Message::Word(word) if from == 0 => self.word = Some(word),
+            Message::Recall(why) if from == 0 && self.is_about_to() => {
                 self.stop.get_or_insert(why);
             }
-            Message::Report(position, why) if self.is_used() => {
+            Message::Report(position, why) if self.is_about_to() => {
                 if let Some(place) = self.reports.get_mut(from) {
                     *place = Some(position);
                 }
                 self.stop.get_or_insert(why);
             }
-            Message::Plan(why, agreement) if from == 0 => self.plan = Some((why, agreement)),
+            Message::Plan(why, next, agreement) if from == 0 => {
+                self.plan = Some((why, next, agreement));
+            }
             _ => {}
         }
     }

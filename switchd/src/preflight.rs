@@ -163,8 +163,11 @@ pub fn unmatched(config: &Config) -> Vec<String> {
 /// The ports of the configuration with their devices.
 ///
 /// # Errors
-/// An interface is missing, or there is no port and none can come.
+/// An interface is missing, or there is no port and none can come; a file that the configuration
+/// names cannot be used.
 pub fn devices(config: &Config) -> Result<Vec<(PortSettings, Device)>, SwitchError> {
+    let compute = config.compute.secret();
+    compute.map_err(|error| SwitchError::system("in-network compute")(io::Error::other(error)))?;
     let present = Device::list().map_err(SwitchError::system("list of interfaces"))?;
     let names: Vec<String> = present
         .into_iter()

@@ -295,6 +295,7 @@ impl Switch {
             next_hop: None,
             source: None,
             mtu: NO_MTU,
+            rest: 0,
         };
         self.tell(Body::Route(Action::Set, key, route));
     }

@@ -34,6 +34,7 @@ use document::Document;
 use layers::Layer;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Settings, and where they come from.
@@ -78,6 +79,23 @@ impl<T> Loaded<T> {
     }
 }
 
+/// Bytes of a file of the configuration at most.
+const TEXT_MAX: u64 = 1 << 20;
+
+/// Reads a file that the configuration names. One that has no end, as some devices, is refused.
+///
+/// # Errors
+/// It cannot be read, is no text, or has more than 1 MiB.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path)?;
+    file.take(TEXT_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > TEXT_MAX {
+        return Err(io::Error::other("it has more than 1 MiB"));
+    }
+    Ok(text)
+}
+
 /// Reads the configuration: the file at `path`, overridden by the environment variables that begin
 /// with `<env_prefix>_` (levels separated by `__`), overridden by `overrides` of the form
 /// `key=value`. Checks it against this machine, too.
@@ -89,7 +107,7 @@ pub fn load<T: Settings>(
     env_prefix: &str,
     overrides: &[String],
 ) -> Result<Loaded<T>, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+    let text = read_text(path).map_err(|source| ConfigError::Read {
         path: path.to_owned(),
         source,
     })?;

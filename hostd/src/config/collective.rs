@@ -125,7 +125,7 @@ impl Collective {
                 path.display()
             ))
         };
-        let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+        let text = common::config::read_text(path).map_err(|error| named(&error))?;
         let secret = digits(text.trim_end());
         let secret = secret.ok_or_else(|| named(&"it is not 64 hexadecimal digits"))?;
         Ok(Some(Secret(secret)))

@@ -121,7 +121,7 @@ impl AiEcn {
             return Ok(Model::shipped());
         }
         let path = &self.model;
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+        let text = common::config::read_text(path).map_err(|source| ConfigError::Read {
             path: path.clone(),
             source,
         })?;

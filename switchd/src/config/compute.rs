@@ -7,6 +7,7 @@ use common::wire::compute::{PAYLOAD_MAX, PORT, SLOTS_MAX};
 use common::wire::udp::ROCE_PORT;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -172,9 +173,27 @@ impl Compute {
     }
 }
 
+impl Compute {
+    /// The secret of the fabric, if messages are to be sealed.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has none.
+    pub fn secret(&self) -> Result<Option<[u8; 32]>, String> {
+        let path = &self.secret_file;
+        if !self.enabled || path.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let named =
+            |error: &dyn Display| format!("compute.secret_file {}: {error}", path.display());
+        let text = common::config::read_text(path).map_err(|error| named(&error))?;
+        let secret = secret(&text).ok_or_else(|| named(&"no secret of 64 hexadecimal digits"))?;
+        Ok(Some(secret))
+    }
+}
+
 /// The secret that a file has: 64 hexadecimal digits, and white space around them. `None` if they
 /// are something else.
-pub fn secret(text: &str) -> Option<[u8; 32]> {
+fn secret(text: &str) -> Option<[u8; 32]> {
     let digits = text.trim();
     let mut secret = [0; 32];
     if digits.len() != 64 || !digits.bytes().all(|it| it.is_ascii_hexdigit()) {

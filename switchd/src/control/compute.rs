@@ -4,7 +4,6 @@
 use super::api::{Event, EventKind, JobRow};
 use super::state::State;
 use crate::compute::Engine;
-use crate::config::compute::secret;
 use crate::stats;
 use crate::worker::events::WorkerCommand;
 use std::hash::{BuildHasher, RandomState};
@@ -47,15 +46,7 @@ impl State {
         if !config.enabled {
             return Ok(());
         }
-        let path = &config.secret_file;
-        let secret = if path.as_os_str().is_empty() {
-            None
-        } else {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
-            let wrong = || format!("{}: no secret of 64 hexadecimal digits", path.display());
-            Some(secret(&text).ok_or_else(wrong)?)
-        };
+        let secret = config.secret()?;
         let settings = config.settings(secret);
         for worker in 0..self.workers.len() {
             let stats = self.workers[worker].stats.compute.clone();

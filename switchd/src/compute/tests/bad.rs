@@ -294,6 +294,46 @@ fn what_cannot_be_is_refused() {
     assert!(none.is_empty(), "{none:?}");
 }
 
+/// SW-40, SW-42: whoever asks for more trees than the leaf has parents learns how many it has, also
+/// in an attempt that follows another one; no job is left of the question.
+#[test]
+fn how_many_parents_there_are_is_told() {
+    let plan = Plan {
+        leaves: vec![1, 1],
+        trees: 3,
+        slots: 4,
+        deterministic: false,
+        works: vec![Work::Barrier],
+        bytes: 16,
+    };
+    for anew in [false, true] {
+        let mut world = World::new(1);
+        plan.build(&mut world, JOB, &mut Random(1));
+        world.members.truncate(1);
+        if anew {
+            world.pass(Span::from_millis(10));
+        }
+        let above = Level {
+            rank: 0,
+            size: 2,
+            trees: u16::MAX,
+        };
+        let member = &mut world.members[0];
+        member.join.above = Levels::new(&[above]);
+        member.join.generation += u32::from(anew);
+        world.pass(Span::from_millis(60));
+        let Some(End::Refused(verdict)) = world.members[0].end else {
+            panic!("{:?}", world.members[0].end);
+        };
+        assert_eq!(
+            (verdict.reason, verdict.world),
+            (Reason::NoParents, Some(3))
+        );
+        let rows = world.switches[0].engine.rows(world.now);
+        assert_eq!(rows.len(), usize::from(anew), "{rows:?}");
+    }
+}
+
 /// SW-42: what there is no room for, and who may not join, is refused with its reason.
 #[test]
 fn what_is_not_allowed_is_refused() {

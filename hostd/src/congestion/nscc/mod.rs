@@ -18,8 +18,8 @@
 //! take their share when others have gone, instead of growing to it, and the first trim leaves them
 //! little more than that.
 //!
-//! A connection begins with a tenth more than a delay-bandwidth product, and opens to its largest
-//! window as long as no packet comes marked, late or trimmed.
+//! A connection begins with a tenth more than a delay-bandwidth product, and opens to its largest window as long as
+//! no packet comes marked, late or trimmed.
 //!
 //! When little gets through and packets are trimmed or very late, quick adapt sets the window to
 //! what did get through in the last interval. Reactions to what was sent before that are ignored.

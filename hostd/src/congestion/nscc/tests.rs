@@ -23,8 +23,8 @@ fn arrive(nscc: &mut Nscc, from: Time, packets: u32, micros: u64, marked: bool) 
     now
 }
 
-/// It begins with a tenth more than a delay-bandwidth product, not before both are known, and opens
-/// to one and a half unless something comes marked, late or trimmed.
+/// It begins with a tenth more than a delay-bandwidth product, not before both are known, and opens to one and a half
+/// unless something comes marked, late or trimmed.
 #[test]
 fn it_begins_with_a_full_pipe() {
     let mut nscc = Nscc::new(224, MTU, Span::ZERO, true, 8);

@@ -6,19 +6,17 @@
 //!   recycling   values that led through no congestion are used again, others if there are none
 //!               (REPS); after a time-out nothing new is tried for a while
 //!   combined    recycling first, bitmap if there is nothing to recycle
-//!   late        what comes later than the rest, for recycling and combined
 //! ```
 //!
 //! Oblivious spraying never takes a value out, whatever becomes of packets (HT-36).
 
 mod bitmap;
-mod late;
 mod recycle;
 
 use super::shuffle::{Shuffle, differs};
 use crate::verbs::{PacketFate, Spraying};
 use bitmap::Bitmap;
-use common::time::{Span, Time};
+use common::time::Time;
 use recycle::Recycler;
 
 /// See the module.
@@ -67,18 +65,15 @@ impl Spray {
         }
     }
 
-    /// What became of a packet with value `value`, and how long its way took, if that is known.
-    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate, delay: Option<Span>) {
+    /// What became of a packet with value `value`.
+    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
         match self {
             Self::Oblivious(_) => {}
             Self::Bitmap(bitmap) => bitmap.on_feedback(value, fate),
-            Self::Recycling(recycler, _) => {
-                recycler.on_feedback(value, fate, delay);
-            }
+            Self::Recycling(recycler, _) => recycler.on_feedback(value, fate),
             Self::Combined(recycler, bitmap) => {
-                let arrival = recycler.on_feedback(value, fate, delay);
+                recycler.on_feedback(value, fate);
                 bitmap.on_feedback(value, fate);
-                bitmap.on_arrival(value, arrival);
             }
         }
     }

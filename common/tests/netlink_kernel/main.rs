@@ -381,11 +381,11 @@ fn routes_that_hardly_differ_are_several() {
                 "route append {to} via 10.0.0.3 dev left metric 5 {way}"
             ));
         }
-        for number in 0..ways.len() {
+        for (number, way) in ways.iter().enumerate() {
             let left = hops(&watch, &key(&format!("10.{}.0.0/16", 20 + number), 0));
             assert_eq!(left, [("10.0.0.2".to_owned(), 1)]);
             let first = hops(&watch, &key(&format!("10.{}.0.0/16", 30 + number), 5));
-            assert_eq!(first, [("10.0.0.3".to_owned(), 1)], "{}", ways[number]);
+            assert_eq!(first, [("10.0.0.3".to_owned(), 1)], "{way}");
         }
     });
 }

@@ -268,6 +268,22 @@ struct Content {
     is_fragment: bool,
 }
 
+impl Content {
+    /// That of a frame in which there is nothing to be read.
+    #[inline]
+    fn unknown(frame: &[u8]) -> Self {
+        Self {
+            version: Version::V4,
+            protocol: 0,
+            ttl: 0,
+            traffic_class: 0,
+            transport: 0,
+            network: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+            is_fragment: true,
+        }
+    }
+}
+
 /// Reads what is behind the link header of a frame that is bridged; `None` if it makes no sense.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
@@ -335,17 +351,10 @@ pub fn parse_bridged(
             Err(_) => None,
         },
     };
-    let (pcp, edits) = header.map_or((NO_PCP, Edits::default()), |it| (it.pcp, it.edits));
+    let pcp = header.map_or(NO_PCP, |header| header.pcp);
+    let edits = header.map(|header| header.edits).unwrap_or_default();
     let content = header.and_then(|header| content(frame, len, header));
-    let content = content.unwrap_or(Content {
-        version: Version::V4,
-        protocol: 0,
-        ttl: 0,
-        traffic_class: 0,
-        transport: 0,
-        network: u16::try_from(frame.len()).unwrap_or(u16::MAX),
-        is_fragment: true,
-    });
+    let content = content.unwrap_or_else(|| Content::unknown(frame));
     // Made in one place: to copy a part of it that was just written means to wait until that is in
     // the cache.
     Ok(Parsed {

@@ -165,8 +165,8 @@ fn a_route_by_another_interface_is_the_kernels() {
     rig.wait_nothing_punted();
 }
 
-/// SW-1: a sender whose own route is punted hears of packets that could not be forwarded: the kernel
-/// sends these errors.
+/// SW-1: a sender whose own route is punted hears of packets that could not be forwarded: the
+/// kernel sends these errors.
 #[test]
 fn errors_reach_senders_whose_route_is_punted() {
     if !privileged() {

@@ -34,7 +34,8 @@ impl Rest {
         self.0 = self.0.wrapping_add(hash);
     }
 
-    /// Adds what an attribute says, if that is not read otherwise: RTA_METRICS, RTA_FLOW, RTA_ENCAP.
+    /// Adds what an attribute says, if that is not read otherwise: RTA_METRICS, RTA_FLOW,
+    /// RTA_ENCAP.
     pub(super) fn add_attribute(&mut self, ifindex: u32, attribute: &Attribute<'_>) {
         if matches!(attribute.kind, 8 | 11 | 22) {
             let kind = attribute.kind.to_ne_bytes();

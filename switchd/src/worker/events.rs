@@ -30,8 +30,8 @@ pub enum WorkerEvent {
         /// What.
         storm: Storm,
     },
-    /// An ICMP error of the switch, from its IP header on, whose way only the kernel knows. A source
-    /// of IPv4 that is unspecified is the kernel's to choose.
+    /// An ICMP error of the switch, from its IP header on, whose way only the kernel knows. A
+    /// source of IPv4 that is unspecified is the kernel's to choose.
     OwnError(Box<[u8]>),
     /// After [`QueueCommand::Detach`]: a [`Detached`] waits in its channel. Control looks there now
     /// and then in any case.

@@ -2,6 +2,7 @@
 
 mod absence;
 mod compute;
+mod errors;
 mod flows;
 mod ports;
 mod support;

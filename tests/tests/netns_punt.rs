@@ -165,32 +165,6 @@ fn a_route_by_another_interface_is_the_kernels() {
     rig.wait_nothing_punted();
 }
 
-/// SW-1: a sender whose own route is punted hears of packets that could not be forwarded: the
-/// kernel sends these errors.
-#[test]
-fn errors_reach_senders_whose_route_is_punted() {
-    if !privileged() {
-        return;
-    }
-    let _alone = exclusive().unwrap();
-    let rig = Rig::new("puerror");
-    for (v6, route) in [
-        (false, "ip route add H dev h1 tos 0x10"),
-        (true, "ip -6 route add H from 2001:db8:99::/48 dev h1"),
-    ] {
-        let (h1, h2) = (rig.address("h1", v6), rig.address("h2", v6));
-        rig.leaf(&route.replace('H', &h1));
-        let len = if v6 { 128 } else { 32 };
-        rig.wait_punted(&format!("{h1}/{len}"), "", "selective");
-        let words = [
-            "ping", "-n", "-c", "3", "-i", "0.2", "-W", "2", "-t", "1", &h2,
-        ];
-        let said = rig.lab.host("h1").run(words).unwrap().stdout;
-        let expired = ["Time to live exceeded", "Hop limit"];
-        assert!(expired.iter().any(|it| said.contains(it)), "{said}");
-    }
-}
-
 /// SW-1, SW-2: a multipath route over ports and other interfaces is the kernel's as a whole: it
 /// alone knows which flow takes which.
 #[test]

@@ -49,34 +49,10 @@ fn an_uplink_carries_the_vector_once() {
         return;
     }
     let rig = Rig::new("guplink", [2, 1, 8]);
-    let sent = || {
-        let up = rig.sent("leaf1", "spine1");
-        [up, rig.sent("spine1", "leaf1")].map(|bytes| i64::try_from(bytes).unwrap())
-    };
-    let counted = std::sync::Mutex::new(Vec::new());
-    let member = |context: hostd_client::Context, mut group: hostd_client::group::Group| {
-        check(&context, &mut group, 4, 0).unwrap();
-        // A leaf that waits for a core has its sums sent again: the least of some counts.
-        for seed in 1..6 {
-            group.barrier().unwrap();
-            let before = sent();
-            group.barrier().unwrap();
-            check(&context, &mut group, LEN, seed).unwrap();
-            if group.rank() == 0 {
-                let after = sent();
-                let counts = [after[0] - before[0], after[1] - before[1]];
-                counted.lock().unwrap().push(counts);
-            }
-        }
-        assert!(group.uses_switches(), "{:?}", group.fallback());
-    };
-    rig.group(8, member, || {});
-    let counted = counted.into_inner().unwrap();
-    println!("bytes up and down for {LEN}: {counted:?}");
-    for way in 0..2 {
-        let least = counted.iter().map(|counts| counts[way]).min().unwrap();
-        assert!(least >= LEN as i64, "{counted:?}");
-        assert!(least * 10 <= LEN as i64 * 11, "{counted:?}");
+    let sent = || [rig.sent("leaf1", "spine1"), rig.sent("spine1", "leaf1")];
+    for least in rig.least_sent(8, LEN, sent) {
+        let all = LEN as u64;
+        assert!(least >= all && least * 10 <= all * 11, "{least}");
     }
 }
 

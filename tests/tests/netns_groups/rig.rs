@@ -134,6 +134,35 @@ impl Rig {
         let said = self.lab.host(node).run(["cat", &file]).unwrap().expect_ok();
         said.trim().parse().unwrap()
     }
+
+    /// The least that a collective of `size` members on vectors of `len` bytes adds to these two
+    /// counts. The least of some, for a leaf that waits for a core has its sums sent again.
+    pub(crate) fn least_sent(
+        &self,
+        size: usize,
+        len: usize,
+        counts: impl Fn() -> [u64; 2] + Sync,
+    ) -> [u64; 2] {
+        let least = std::sync::Mutex::new([u64::MAX; 2]);
+        let member = |context: Context, mut group: Group| {
+            check(&context, &mut group, 4, 0).unwrap();
+            for seed in 1..6 {
+                group.barrier().unwrap();
+                let before = counts();
+                group.barrier().unwrap();
+                check(&context, &mut group, len, seed).unwrap();
+                if group.rank() == 0 {
+                    let after = counts();
+                    println!("{len} bytes: {before:?} before, {after:?} after");
+                    let mut least = least.lock().unwrap();
+                    *least = [0, 1].map(|it| least[it].min(after[it] - before[it]));
+                }
+            }
+            assert!(group.uses_switches(), "{:?}", group.fallback());
+        };
+        self.group(size, member, || {});
+        least.into_inner().unwrap()
+    }
 }
 
 /// Joins a group, or makes it as rank 0.

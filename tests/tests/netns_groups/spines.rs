@@ -21,31 +21,9 @@ fn two_spines_share_a_vector() {
     }
     let rig = Rig::new("gshare", [2, 2, 4]);
     let sent = || ["spine1", "spine2"].map(|spine| rig.sent("leaf1", spine));
-    let counted = std::sync::Mutex::new(Vec::new());
-    let member = |context: Context, mut group: Group| {
-        check(&context, &mut group, 4, 0).unwrap();
-        // A leaf that waits for a core has its sums sent again: the least of some counts.
-        for seed in 1..6 {
-            group.barrier().unwrap();
-            let before = sent();
-            group.barrier().unwrap();
-            check(&context, &mut group, LEN, seed).unwrap();
-            if group.rank() == 0 {
-                let after = sent();
-                let counts = [after[0] - before[0], after[1] - before[1]];
-                counted.lock().unwrap().push(counts);
-            }
-        }
-        assert!(group.uses_switches(), "{:?}", group.fallback());
-    };
-    rig.group(SIZE, member, || {});
-    let counted = counted.into_inner().unwrap();
-    println!("bytes to each spine for {LEN}: {counted:?}");
-    for spine in 0..2 {
-        let least = counted.iter().map(|counts| counts[spine]).min().unwrap();
+    for least in rig.least_sent(SIZE, LEN, sent) {
         let half = LEN as u64 / 2;
-        assert!(least >= half, "{counted:?}");
-        assert!(least * 10 <= half * 11, "{counted:?}");
+        assert!(least >= half && least * 10 <= half * 11, "{least}");
     }
 }
 

@@ -215,7 +215,10 @@ fn a_collector_reads_the_records() {
     let mut rig = Rig::new("fx");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let place = folder.path().display().to_string();
-    let words = ["-l", &place, "-p", "4739", "-b", "10.1.0.2", "-t", "3600"];
+    // With a buffer for what comes while it has no core.
+    let words = [
+        "-l", &place, "-p", "4739", "-b", "10.1.0.2", "-t", "3600", "-B", "400000",
+    ];
     let log = folder.path().join("said");
     let said = std::fs::File::create(&log).expect("a file");
     let mut collector = rig.command("a", "nfcapd", &words);

@@ -97,6 +97,18 @@ struct Header {
     edits: Edits,
 }
 
+impl Header {
+    /// That of a frame with these tags.
+    fn behind(stack: vlan::Stack, edits: Edits) -> Self {
+        Self {
+            ethertype: stack.ethertype,
+            payload_at: stack.payload_at,
+            pcp: stack.outer.map_or(NO_PCP, |tag| tag.pcp()),
+            edits,
+        }
+    }
+}
+
 /// Destination and EtherType of a frame without tags that has an IP packet.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
@@ -162,12 +174,7 @@ fn parse_header(frame: &[u8], port: Arrived) -> Result<Header, ParseException> {
     if stack.has_vlan {
         return Err(DropReason::UnknownVlan.into());
     }
-    Ok(Header {
-        ethertype: stack.ethertype,
-        payload_at: stack.payload_at,
-        pcp: stack.outer.map_or(NO_PCP, |tag| tag.pcp()),
-        edits,
-    })
+    Ok(Header::behind(stack, edits))
 }
 
 /// The same for a frame that is known to be for this router, and whose first tag, if it had one, is
@@ -246,12 +253,7 @@ fn usual(frame: &[u8]) -> Option<Header> {
 #[inline(never)]
 fn bridged_header(frame: &[u8], reading: Option<Reading>) -> Result<Header, wire::Error> {
     let (stack, edits) = tags(frame, reading)?;
-    Ok(Header {
-        ethertype: stack.ethertype,
-        payload_at: stack.payload_at,
-        pcp: stack.outer.map_or(NO_PCP, |tag| tag.pcp()),
-        edits,
-    })
+    Ok(Header::behind(stack, edits))
 }
 
 /// What the class and the flow of a frame follow from.

@@ -77,7 +77,7 @@ const PORT_COUNTERS: [OfPort; 12] = [
     ),
     (
         "switchd_icmp_by_kernel_packets_total",
-        "ICMP messages that are counted as sent and that the kernel sends, for the route to their destination is punted.",
+        "ICMP messages that are counted as sent and were left to the kernel, for the route to their destination is punted.",
         |stats| stats.icmp_by_kernel.get(),
     ),
     (

@@ -1,5 +1,6 @@
 //! Members that do as rank 0 says, and switches that come and go.
 
+use super::super::agree::tests::Random;
 use super::*;
 
 const LEAST: Duration = Duration::from_secs(1);
@@ -148,18 +149,6 @@ struct Member {
     used: bool,
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % most
-    }
-}
-
 impl Member {
     fn obey(&mut self, word: Word) {
         match word {
@@ -191,7 +180,7 @@ fn a_group_comes_and_goes_at_random_moments() {
     let (mut used, mut failed) = (0, 0);
     for seed in 0..2_000 {
         let mut random = Random(seed);
-        let size = usize::try_from(2 + random.below(6)).expect("few");
+        let size = 2 + random.below(6);
         let mut now = Instant::now();
         let mut again = Again::new(LEAST, now);
         let mut members = vec![Standing::Idle; size];
@@ -202,11 +191,11 @@ fn a_group_comes_and_goes_at_random_moments() {
             used: false,
         };
         for sequence in 0..3_000_u32 {
-            now += Duration::from_millis(random.below(200));
+            now += Duration::from_millis(1) * u32::try_from(random.below(200)).expect("few");
             if model.used {
                 if random.below(40) == 0 {
                     let reason = [FailureReason::SwitchLost, FailureReason::ParentLost];
-                    let reason = reason[usize::from(random.below(2) == 0)];
+                    let reason = reason[random.below(2)];
                     model.used = false;
                     model.next = again.fell_back(why(reason), sequence, now);
                     failed += 1;

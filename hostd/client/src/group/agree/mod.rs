@@ -186,4 +186,4 @@ fn same_calls(positions: &[Option<Position>]) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -195,10 +195,10 @@ struct World {
 }
 
 /// SplitMix64.
-struct Random(u64);
+pub(in crate::group) struct Random(pub(in crate::group) u64);
 
 impl Random {
-    fn below(&mut self, most: usize) -> usize {
+    pub(in crate::group) fn below(&mut self, most: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

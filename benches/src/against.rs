@@ -3,6 +3,10 @@
 //! Both run as children (see [`peer`](crate::peer)), so that neither has a warmer cache or another
 //! parent than the other. In each round a contender is measured in mirrored order: this build, the
 //! other, and later the other, this build.
+//!
+//! Each build runs twice, and what both children of a build say counts together. They are started
+//! in mirrored order, too: of two equal children the one that is set up first is slower, by 2 % of
+//! what goes over links.
 
 use crate::measure::machine::Counters;
 use crate::measure::{Better, Bound, Figure, Group, Subject};
@@ -18,9 +22,13 @@ const TOLERANCE: f64 = 0.03;
 /// Measuring goes on until each ratio is known to this share.
 const PRECISION: f64 = 0.01;
 
+/// Children of each build.
+const CHILDREN: usize = 2;
+
 /// This build and another.
 struct Builds {
-    peers: [Peer; 2],
+    /// The children of each.
+    peers: [[Peer; CHILDREN]; 2],
     groups: Vec<Group>,
     /// For each group and contender where it is measured.
     places: Vec<Vec<Place>>,
@@ -49,11 +57,11 @@ pub fn run(
     show: &mut dyn FnMut(GroupResult),
 ) -> Result<(), String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
-    let peers = [
-        Peer::start(&this, bench.name)?,
-        Peer::start(other, bench.name)?,
-    ];
-    let pids = peers.each_ref().map(Peer::pid);
+    let start = |program: &Path| Peer::start(program, bench.name);
+    let (first, second) = (start(&this)?, start(other)?);
+    let (third, last) = (start(other)?, start(&this)?);
+    let peers = [[first, last], [second, third]];
+    let pids: Vec<u32> = peers.iter().flatten().map(Peer::pid).collect();
     let mut builds = Builds::new(bench.name, peers);
     let plan = bench.plan(limits, Some(PRECISION));
     for number in 0..builds.groups.len() {
@@ -72,8 +80,9 @@ pub fn run(
 }
 
 impl Builds {
-    fn new(bench: &str, peers: [Peer; 2]) -> Self {
-        let (groups, places) = pairs(peers[0].offers(), peers[1].offers(), &mut |missing| {
+    fn new(bench: &str, peers: [[Peer; CHILDREN]; 2]) -> Self {
+        let [this, other] = peers.each_ref().map(|children| children[0].offers());
+        let (groups, places) = pairs(this, other, &mut |missing| {
             progress(bench, &format!("only one build has {missing}"));
         });
         Self {
@@ -139,7 +148,9 @@ impl Subject for Builds {
 
     fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
         let place = self.places[group][contender];
-        self.peers[place.build].turn(place.group, place.contender)
+        let turn = |child: &mut Peer| child.turn(place.group, place.contender);
+        let [one, two] = &mut self.peers[place.build];
+        Ok(f64::midpoint(turn(one)?, turn(two)?))
     }
 }
 

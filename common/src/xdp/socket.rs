@@ -110,6 +110,9 @@ pub struct AfXdpQueue {
     /// Descriptors on the transmit ring, and on the receive ring.
     ring: u32,
     receive_ring: u32,
+    /// Binary logarithm of the bytes between one frame and the next: each descriptor asks whose it
+    /// is, and a division would cost as much as all else that is done with it.
+    frame_shift: u32,
     mode: Mode,
     in_flight: InFlight,
     /// Whether frames came back since the last flush.
@@ -187,6 +190,7 @@ impl AfXdpQueue {
             queue,
             ring,
             receive_ring,
+            frame_shift: umem.region().chunk_len().ilog2(),
             mode,
             in_flight: InFlight::default(),
             collected: false,
@@ -237,7 +241,7 @@ impl AfXdpQueue {
     /// Bytes between one frame and the next.
     #[inline]
     fn frame_len(&self) -> u64 {
-        u64::from(self.region.chunk_len())
+        1 << self.frame_shift
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -289,14 +293,14 @@ impl AfXdpQueue {
     /// The frame that `descriptor` speaks of, or `None` if that cannot be.
     #[inline]
     fn accept(&self, descriptor: libc::xdp_desc, pool: &mut FramePool) -> Option<Frame> {
-        let index = descriptor.addr / self.frame_len();
+        let index = descriptor.addr >> self.frame_shift;
         if self.holders.end(index, self.number) != Ended::Home {
             return None;
         }
         let index = u32::try_from(index).expect("the table of holders is not longer");
         // SAFETY: the loan that has just ended was the only holder of this frame.
         let mut frame = unsafe { self.region.frame(index) };
-        let start = descriptor.addr % self.frame_len();
+        let start = descriptor.addr & (self.frame_len() - 1);
         match (u16::try_from(start), u16::try_from(descriptor.len)) {
             (Ok(start), Ok(len)) if start.saturating_add(len) <= CHUNK => {
                 frame.set_span(start, len, CHUNK);
@@ -375,7 +379,7 @@ impl AfXdpQueue {
         }
         let mut home = 0;
         for _ in 0..count {
-            let index = self.kernel.rings.complete.take() / self.frame_len();
+            let index = self.kernel.rings.complete.take() >> self.frame_shift;
             match self.holders.end(index, self.number) {
                 Ended::Home => {
                     let index = u32::try_from(index).expect("the table of holders is not longer");

@@ -77,6 +77,8 @@ pub(super) enum Ended {
 /// Chunks of a frame that holds a packet of RoCEv2 of any length.
 const LONG: u16 = 2;
 
+const _: () = assert!(CHUNK.is_power_of_two() && LONG.is_power_of_two());
+
 /// Which queue's rings hold a frame, for each frame. Checks what the kernel hands back, and finds
 /// what it still held when a socket is closed.
 pub(super) struct Holders(Box<[AtomicU16]>);

@@ -39,6 +39,7 @@ fn root(options: &Options) -> Result<SocketAddr, Failure> {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
+    options.check().map_err(Failure::Usage)?;
     let context = Context::connect(&options.socket)?;
     let group_options = GroupOptions {
         join_timeout: options.timeout,

@@ -182,6 +182,54 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// What one process can find wrong with its options before it waits for the others.
+    ///
+    /// # Errors
+    /// What to change.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let (rank, ranks, root_rank) = (self.rank, self.ranks, self.root_rank);
+        if rank >= ranks {
+            let last = ranks - 1;
+            return Err(format!(
+                "--rank {rank}: with --ranks {ranks} the last one is {last}"
+            ));
+        }
+        if root_rank >= ranks {
+            return Err(format!(
+                "--root-rank {root_rank}: there are --ranks {ranks}, from 0 on"
+            ));
+        }
+        if rank > 0 && self.root.is_none() {
+            return Err("--root is missing: the host of rank 0".to_owned());
+        }
+        let reduces = [
+            Collective::Allreduce,
+            Collective::Reduce,
+            Collective::ReduceScatter,
+        ];
+        if reduces.contains(&self.collective) {
+            self.check_elements()?;
+        }
+        Ok(())
+    }
+
+    /// What is reduced are whole elements, of a type that the operation takes.
+    fn check_elements(&self) -> Result<(), String> {
+        let (operation, element) = (self.operation, self.element);
+        let name = format!("{element:?}").to_lowercase();
+        if !operation.takes(element) {
+            let operation = format!("{operation:?}").to_lowercase();
+            return Err(format!("--operation {operation} is not for --type {name}"));
+        }
+        let width = element.len();
+        match self.lengths().iter().find(|size| *size % width != 0) {
+            Some(size) => Err(format!(
+                "--sizes {size}: an element of --type {name} has {width} bytes"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Lengths to measure; a barrier has none.
     pub(crate) fn lengths(&self) -> Vec<usize> {
         match self.collective {
@@ -241,6 +289,38 @@ mod tests {
         }
         let alone = ["hostallreduce", "--rank", "0", "--ranks", "65"];
         assert!(Options::try_parse_from(alone).is_err());
+    }
+
+    /// HT-50: what cannot come about is told at once, and how, before anybody is waited for.
+    #[test]
+    fn options_that_contradict_each_other_are_told_at_once() {
+        for (words, about) in [
+            (&["--root-rank", "4"][..], "--root-rank 4"),
+            (&["--operation", "xor"], "--operation xor"),
+            (&["--sizes", "8,6"], "--sizes 6"),
+            (&["--type", "i64"], "--sizes 4"),
+            (
+                &["--collective", "reduce-scatter", "--sizes", "2"],
+                "--sizes 2",
+            ),
+        ] {
+            let told = read(words).expect("each is fine").check();
+            let told = told.expect_err("refused");
+            assert!(told.starts_with(about), "{words:?}: {told}");
+        }
+        for words in [
+            &["--operation", "xor", "--type", "u32"][..],
+            &["--collective", "broadcast", "--sizes", "3"],
+            &["--collective", "barrier", "--sizes", "3"],
+        ] {
+            assert_eq!(read(words).expect("fine").check(), Ok(()), "{words:?}");
+        }
+        let line = ["hostallreduce", "--ranks", "4", "--rank"];
+        for (rank, about) in [("4", "--rank 4"), ("3", "--root is missing")] {
+            let options = Options::try_parse_from(line.iter().chain(&[rank])).expect("fine");
+            let told = options.check().expect_err("refused");
+            assert!(told.starts_with(about), "{told}");
+        }
     }
 
     #[test]

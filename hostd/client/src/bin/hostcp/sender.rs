@@ -47,11 +47,14 @@ pub(crate) fn copy(socket: &Path, options: &CopyOptions) -> Result<(), Failure> 
     if !fits(name) || !fits(&target.path) {
         return Err(Failure::Target("the name is too long".to_owned()));
     }
-    let address = target.resolve(options.port)?;
+    let peer = target.resolve(options.port)?;
     let context = Context::connect(socket)?;
     let mut end = End::new(&context, Access::LOCAL_WRITE)?;
     let hello = Private::new(&MAGIC.to_le_bytes()).unwrap_or_default();
-    let connected = end.queue_pair.connect(address, hello, PATIENCE)?;
+    let connected = end
+        .queue_pair
+        .connect(peer, hello, PATIENCE)
+        .map_err(|reason| Failure::Connect { peer, reason })?;
     end.send(&Message::Header {
         size: metadata.len(),
         mode: metadata.mode() & 0o777,

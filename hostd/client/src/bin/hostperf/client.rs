@@ -104,7 +104,10 @@ fn measure(
                 .post_receive(&ReceiveRequest { wr_id, local })?;
         }
     }
-    let connected = end.queue_pair.connect(peer, plan.to_private(), PATIENCE)?;
+    let connected = end
+        .queue_pair
+        .connect(peer, plan.to_private(), PATIENCE)
+        .map_err(|reason| Failure::Connect { peer, reason })?;
     let result = if plan.test == Test::Latency {
         let latency = Latency::new(plan.size, &ping(&mut end, limit)?);
         (latency.line(), latency.json())

@@ -57,6 +57,14 @@ pub(crate) enum Failure {
     /// hostd, or the connection.
     #[error(transparent)]
     Transport(#[from] hostd_client::Error),
+    /// The way to the other side, where `hostperf serve` waits.
+    #[error("{peer}: {reason}")]
+    Connect {
+        /// Which.
+        peer: std::net::SocketAddr,
+        /// Why.
+        reason: hostd_client::Error,
+    },
     /// A work request failed.
     #[error("a request failed: {}", .0.text())]
     Work(hostd_client::CompletionStatus),

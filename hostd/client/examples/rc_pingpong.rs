@@ -59,7 +59,7 @@ struct Options {
     /// Own GID, by its address.
     #[arg(long)]
     gid: Option<IpAddr>,
-    /// Show the GIDs.
+    /// Show the GIDs, and end.
     #[arg(long)]
     list_gids: bool,
     /// Check each message that comes.
@@ -269,18 +269,32 @@ fn random_psn() -> io::Result<u32> {
     Ok(u32::from_le_bytes(bytes) >> 8)
 }
 
+/// Shows what `--gid-idx` counts, for each interface of hostd.
+fn list_gids() -> Result<(), Failure> {
+    let mut shown = Vec::new();
+    for own in Context::open()?.gids()? {
+        let of_link = matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        if of_link || shown.contains(&own.interface) {
+            continue;
+        }
+        for (index, gid) in gids(own.address)?.into_iter().enumerate() {
+            println!("{} GID {index}: {gid}", own.interface);
+        }
+        shown.push(own.interface);
+    }
+    Ok(())
+}
+
 fn run(options: &Options) -> Result<(), Failure> {
+    if options.list_gids {
+        return list_gids();
+    }
     let mut stream = meet(options)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     let local = match options.gid {
         Some(gid) => gid,
         None => {
             let gids = gids(stream.local_addr()?.ip().to_canonical())?;
-            if options.list_gids {
-                gids.iter()
-                    .enumerate()
-                    .for_each(|(n, gid)| println!("GID {n}: {gid}"));
-            }
             *gids.get(options.gid_idx).ok_or("no GID has this index")?
         }
     };

@@ -25,7 +25,7 @@
 //!   host with hostd:       rping -c -a 10.2.1.2 -C 10 -V -v
 //! ```
 
-use clap::Parser;
+use clap::{ArgGroup, Parser};
 use hostd_client::{
     Access, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error, Private,
     QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteSlice, SendRequest,
@@ -49,18 +49,13 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The options of `rping` that hostd can follow.
 #[derive(Parser, Debug)]
-#[command(about = "rping over hostd")]
+#[command(about = "rping over hostd", group = ArgGroup::new("side").required(true))]
 struct Options {
     /// Be the server.
-    #[arg(
-        short,
-        long,
-        conflicts_with = "client",
-        required_unless_present = "client"
-    )]
+    #[arg(short, long, group = "side")]
     server: bool,
     /// Be the client.
-    #[arg(short, long, requires = "address")]
+    #[arg(short, long, group = "side", requires = "address")]
     client: bool,
     /// The server's address; of the server itself, the one at which it listens.
     #[arg(short, long)]

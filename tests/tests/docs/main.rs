@@ -120,6 +120,19 @@ fn every_page_is_in_the_summary_once() {
     assert_eq!(once, written, "{SUMMARY} and the pages in docs/ differ");
 }
 
+/// The page about the edge names the version that applications are built for.
+#[test]
+fn the_version_of_the_edge_is_the_one_in_force() {
+    use hostd_client::abi::{VERSION_MAJOR, VERSION_MINOR};
+
+    let page = std::fs::read_to_string(root().join("docs/transport.md")).expect("the page");
+    let says = format!("The version is {VERSION_MAJOR}.{VERSION_MINOR}.");
+    assert!(
+        page.contains(&says),
+        "docs/transport.md does not say: {says}"
+    );
+}
+
 #[test]
 fn commands_exist() {
     let mut found = Vec::new();

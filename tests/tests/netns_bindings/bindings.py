@@ -1,6 +1,8 @@
 """The Python package with a server in C (write_with_immediate.c), and with itself."""
 
 import gc
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -159,6 +161,16 @@ def lifetimes(context):
         context.allocate(most // 4).close()
 
 
+def without_library():
+    """Who has no library is told where it comes from."""
+    environment = {**os.environ, "HOSTD_LIBRARY": "/nonexistent/libhostd.so.0"}
+    command = [sys.executable, "-c", "import hostd"]
+    process = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == 1, process.returncode
+    last = process.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError") and "make install" in last and "HOSTD_LIBRARY" in last, last
+
+
 def main():
     address, port, text = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()
     with hostd.Context(timeout=5.0) as context:
@@ -167,6 +179,7 @@ def main():
         rejection(context)
         lifetimes(context)
     fails(hostd.Closed, context.limits)
+    without_library()
     print("all as it should be")
 
 

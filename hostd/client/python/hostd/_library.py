@@ -24,7 +24,13 @@ def declarations(header: str) -> str:
 
 ffi: Any = cffi.FFI()
 ffi.cdef(declarations((Path(__file__).parent / "hostd.h").read_text(encoding="utf-8")))
-lib: Any = ffi.dlopen(os.environ.get(LIBRARY_ENV, LIBRARY))
+try:
+    lib: Any = ffi.dlopen(os.environ.get(LIBRARY_ENV, LIBRARY))
+except OSError as error:
+    raise ImportError(
+        f"hostd needs its C library: `make install && ldconfig` puts it where the loader looks, or "
+        f"{LIBRARY_ENV} names it ({error})"
+    ) from error
 
 
 def text(pointer: Any) -> str:

@@ -30,35 +30,54 @@ pub enum LogError {
 /// Levels, from the quietest.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Whether `filter` would be accepted by [`start`], and each of its targets be one of `crates`,
-/// which are those that log, or a module of one: `switchd` or `switchd::control`.
+/// The modules of this crate that log.
+pub const MODULES: &[&str] = &[
+    "common::admin",
+    "common::metrics::guard",
+    "common::metrics::process",
+    "common::schedulers",
+    "common::xdp::attach",
+    "common::xdp::limits",
+    "common::xdp::port",
+    "common::xdp::socket",
+    "common::xdp::steer",
+];
+
+/// Whether `filter` would be accepted by [`start`], and each of its targets be a module of
+/// [`MODULES`] or of the daemon's `own`, which are those that log, or one that holds such:
+/// `switchd`, `switchd::control`.
 ///
 /// # Errors
 /// The filter is not understood, or has a target that nothing is logged for.
-pub fn check(filter: &str, crates: &[&str]) -> Result<(), LogError> {
+pub fn check(filter: &str, own: &[&str]) -> Result<(), LogError> {
     parse(filter)?;
-    let mut targets = filter.split(',').filter_map(|it| it.rsplit_once('='));
-    let is_logged = |target: &str| {
-        let mut modules = target.split("::");
-        let is_name = |text: &str| {
-            !text.is_empty()
-                && text
-                    .chars()
-                    .all(|it| it.is_ascii_alphanumeric() || it == '_')
-        };
-        modules.next().is_some_and(|it| crates.contains(&it)) && modules.all(is_name)
+    let modules = || MODULES.iter().chain(own).copied();
+    let holds = |target: &str, module: &str| {
+        let rest = module.strip_prefix(target);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     };
-    match targets.find(|(target, _)| !is_logged(target.trim())) {
-        Some((target, _)) => Err(LogError::Filter {
-            text: filter.to_owned(),
-            reason: format!(
-                "nothing is logged for the target {target:?}, only for {} and their modules, like {}::control",
-                crates.join(", "),
-                crates.last().unwrap_or(&"")
-            ),
-        }),
-        None => Ok(()),
-    }
+    let targets = filter.split(',').filter_map(|it| it.rsplit_once('='));
+    let mut targets = targets.map(|(target, _)| target.trim());
+    let Some(target) = targets.find(|it| !modules().any(|module| holds(it, module))) else {
+        return Ok(());
+    };
+    let of_crate = |module: &str| module.split("::").next().unwrap_or_default().to_owned();
+    let named = of_crate(target);
+    let inside = format!("{named}::");
+    let known: Vec<&str> = modules()
+        .filter_map(|it| it.strip_prefix(&inside))
+        .collect();
+    let only = if known.is_empty() {
+        let mut crates: Vec<String> = modules().map(of_crate).collect();
+        crates.dedup();
+        format!("{} and their modules", crates.join(", "))
+    } else {
+        format!("{named} and its modules {}", known.join(", "))
+    };
+    Err(LogError::Filter {
+        text: filter.to_owned(),
+        reason: format!("nothing is logged for the target {target:?}, only for {only}"),
+    })
 }
 
 /// Starts logging to stderr. `filter` is a level, or a list of `target=level` as in `RUST_LOG`.
@@ -206,11 +225,13 @@ mod tests {
 
     #[test]
     fn filters_are_checked() {
-        let check = |filter| check(filter, &["common", "switchd"]);
+        let own = ["switchd::control::ports", "switchd::switch"];
+        let check = |filter| check(filter, &own);
         for right in [
             "info",
             "warn,switchd=debug",
             "warn,common=info,switchd::control::ports=trace",
+            "warn,common::xdp=debug,switchd::switch=trace",
             "ERROR",
             "off",
         ] {
@@ -231,6 +252,9 @@ mod tests {
             "info,switchd-control=debug",
             "::switchd=debug",
             "=debug",
+            "info,switchd::controll=debug",
+            "info,switchd::control::port=debug",
+            "info,switchd::switch::deeper=debug",
         ] {
             assert!(check(wrong).is_err(), "{wrong}");
         }

@@ -27,7 +27,7 @@ mod show;
 mod wording;
 
 pub use fault::{ConfigError, Fault, Place};
-pub use refusal::{Refusal, Refusals, require, within};
+pub use refusal::{Refusal, Refusals, place_of, require, whole_prefix, within};
 pub use settings::{Derived, Settings};
 
 use document::Document;

@@ -1,5 +1,6 @@
 //! What is impossible in a configuration of the right form.
 
+use ipnet::IpNet;
 use std::fmt;
 
 /// A key whose value is impossible.
@@ -138,5 +139,41 @@ pub fn within(key: &str, value: u64, least: u64, most: u64) -> Result<(), Refusa
         return Ok(());
     }
     let reason = format!("{value} is not within {least} to {most}");
+    Err(Refusal::alone(key, reason))
+}
+
+/// The place that `number`, part of the name of `key`, stands for among so many.
+///
+/// # Errors
+/// There is no such place, or its number is not written as it is elsewhere: `01` beside `1` would
+/// be two keys of one place, of which the last one counts.
+pub fn place_of(key: &str, number: &str, places: usize) -> Result<usize, Refusal> {
+    let refused = |reason: String| Refusal::alone(key, reason);
+    let place = number.parse::<usize>().ok().filter(|it| *it < places);
+    let Some(place) = place else {
+        let most = places.saturating_sub(1);
+        return Err(refused(format!("{number:?} is not within 0 to {most}")));
+    };
+    if number == place.to_string() {
+        Ok(place)
+    } else {
+        Err(refused(format!("{number:?} is written {place}")))
+    }
+}
+
+/// Returns a [`Refusal`] of `key` unless `prefix` ends with its length.
+///
+/// # Errors
+/// It has bits beyond that: an address was meant, or another length.
+pub fn whole_prefix(key: &str, prefix: IpNet) -> Result<(), Refusal> {
+    let whole = prefix.trunc();
+    if prefix == whole {
+        return Ok(());
+    }
+    let bits = prefix.max_prefix_len();
+    let reason = format!(
+        "{prefix} has bits beyond its length: write {whole}, or {}/{bits} for the address",
+        prefix.addr()
+    );
     Err(Refusal::alone(key, reason))
 }

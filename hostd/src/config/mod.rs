@@ -7,7 +7,7 @@ use crate::limits;
 use crate::verbs::{
     Asks, EngineConfig, FlowControl, Granularity, MultipathConfig, PRIORITIES, Service, Spraying,
 };
-use common::config::{Refusal, Refusals, Settings, within};
+use common::config::{Refusal, Refusals, Settings, place_of, within};
 use common::schedulers::{Scheduling, SharedSchedulers};
 use common::time::Span;
 use common::units::Rate;
@@ -32,6 +32,21 @@ pub use collective::Collective;
 pub use csig::{Csig, FormName};
 pub use int::Int;
 pub use transport::Transport;
+
+/// The modules of hostd that log; `log.level` names those and the ones that hold them.
+pub const LOGGING: &[&str] = &[
+    "hostd",
+    "hostd::app::closer",
+    "hostd::app::permissions",
+    "hostd::app::socket",
+    "hostd::control::port",
+    "hostd::control::routes",
+    "hostd::control::routes::sources",
+    "hostd::control::schedulers",
+    "hostd::doorbell",
+    "hostd::host",
+    "hostd::worker",
+];
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -275,7 +290,7 @@ const INTERFACES_MAX: usize = limits::PORTS;
 impl Settings for Config {
     fn validate(&self) -> Result<(), Refusals> {
         let mut refusals = Refusals::default();
-        let level = common::log::check(&self.log.level, &["common", "hostd"]);
+        let level = common::log::check(&self.log.level, LOGGING);
         refusals.keep(level.map_err(|error| Refusal::alone("log.level", error.to_string())));
         refusals.keep(self.validate_interfaces());
         refusals.keep(self.application.validate());
@@ -543,15 +558,11 @@ impl Pausing {
         refusals.keep(within("flow_control.send_longest_ms", longest, 1, 1000));
         for (dscp, &priority) in &self.priority_of_dscp {
             let key = format!("flow_control.priority_of_dscp.{dscp}");
-            let place = dscp.parse::<usize>().ok();
-            let place = place.and_then(|place| rules.priority_of_dscp.get_mut(place));
-            let Some(place) = place else {
-                let refusal = Refusal::alone(key, "is not a DSCP: 0 to 63");
-                refusals.add(refusal);
-                continue;
-            };
-            refusals.keep(within(&key, priority.into(), 0, LAST));
-            *place = priority;
+            let places = rules.priority_of_dscp.len();
+            if let Some(place) = refusals.keep(place_of(&key, dscp, places)) {
+                refusals.keep(within(&key, priority.into(), 0, LAST));
+                rules.priority_of_dscp[place] = priority;
+            }
         }
         refusals.or(rules)
     }

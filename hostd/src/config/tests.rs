@@ -89,7 +89,7 @@ fn impossible_values_are_refused() {
         ),
         (
             "[flow_control.priority_of_dscp]\n64 = 1\n",
-            "priority_of_dscp.64: is not a DSCP",
+            "priority_of_dscp.64: \"64\" is not within 0 to 63",
         ),
         (
             "[flow_control.priority_of_dscp]\n26 = 8\n",

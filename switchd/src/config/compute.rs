@@ -1,14 +1,14 @@
 //! `[compute]`: in-network compute, as it is written, checked, and as the workers need it (SW-40).
 
 use crate::compute::Settings;
-use common::config::{Refusal, Refusals, within};
+use common::config::{Refusal, Refusals, whole_prefix, within};
 use common::time::Span;
 use common::wire::compute::{PAYLOAD_MAX, PORT, SLOTS_MAX};
 use common::wire::udp::ROCE_PORT;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// In-network compute.
@@ -92,6 +92,9 @@ impl Compute {
         for refusal in self.wrong_parents() {
             refusals.keep::<()>(Err(refusal));
         }
+        for (at, prefix) in self.members.iter().enumerate() {
+            refusals.keep(whole_prefix(&format!("compute.members[{at}]"), *prefix));
+        }
         refusals.or(())
     }
 
@@ -110,6 +113,9 @@ impl Compute {
         let Ok(address) = self.address.parse::<IpAddr>() else {
             return refused(format!("{:?} is no address", self.address));
         };
+        if let Some(fault) = no_switch(address) {
+            return refused(format!("{address} {fault}"));
+        }
         let mut others = self.parents.iter();
         match others.find(|it| it.is_ipv4() != address.is_ipv4()) {
             Some(other) => refused(format!("{address} is of another version than {other}")),
@@ -131,10 +137,8 @@ impl Compute {
         let address = self.address.parse::<IpAddr>().ok();
         let all = self.parents.iter().enumerate();
         all.filter_map(move |(at, parent)| {
-            let fault = if parent.is_unspecified() {
-                "is unspecified"
-            } else if parent.is_multicast() {
-                "is a multicast address"
+            let fault = if let Some(fault) = no_switch(*parent) {
+                fault
             } else if Some(*parent) == address {
                 "is the address of this switch (compute.address)"
             } else if self.parents[..at].contains(parent) {
@@ -191,6 +195,17 @@ impl Compute {
     }
 }
 
+/// Why no switch can have this address, on a link that others share; `None`: one can.
+fn no_switch(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("is unspecified"),
+        _ if address.is_multicast() => Some("is a multicast address"),
+        _ if address.is_loopback() => Some("is a loopback address"),
+        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("is the broadcast address"),
+        _ => None,
+    }
+}
+
 /// The secret that a file has: 64 hexadecimal digits, and white space around them. `None` if they
 /// are something else.
 fn secret(text: &str) -> Option<[u8; 32]> {
@@ -243,6 +258,10 @@ mod tests {
             ("", "is missing"),
             ("here", "is no address"),
             ("fd00::1", "another version"),
+            ("224.0.0.5", "is a multicast address"),
+            ("::", "is unspecified"),
+            ("127.0.0.1", "is a loopback address"),
+            ("255.255.255.255", "is the broadcast address"),
         ] {
             let refused = with(address).validate().expect_err(complaint);
             assert!(format!("{refused:?}").contains(complaint), "{refused:?}");

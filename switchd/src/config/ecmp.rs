@@ -7,7 +7,7 @@ use crate::tables::dlb::{
     DEFAULT_ENTRIES, DlbPolicy, HostSprayed, MAX_AGEING, MAX_ENTRIES, MAX_EXPONENT, MIN_INTERVAL,
     Mode, Scale, Settings, sampling_interval,
 };
-use common::config::{Refusals, within};
+use common::config::{Refusals, whole_prefix, within};
 use common::time::Span;
 use common::wire::schedule::Spread;
 use ipnet::IpNet;
@@ -208,6 +208,10 @@ impl Dlb {
                 &key(&format!("group[{place}]")),
                 "has neither prefixes nor a next_hop_object: it stands for no group",
             );
+            for (at, prefix) in group.prefixes.iter().enumerate() {
+                let key = key(&format!("group[{place}].prefixes[{at}]"));
+                refusals.keep(whole_prefix(&key, *prefix));
+            }
         }
         refusals.or(())
     }
@@ -301,7 +305,7 @@ impl Dlb {
     /// Groups with modes of their own.
     pub fn group_modes(&self) -> Vec<GroupMode> {
         let modes = self.group.iter().map(|group| GroupMode {
-            prefixes: group.prefixes.iter().map(IpNet::trunc).collect(),
+            prefixes: group.prefixes.clone(),
             object: group.next_hop_object,
             mode: group.mode,
         });

@@ -74,6 +74,7 @@ pub use schema::{
     Workers,
 };
 pub use speed::{LinkSpeed, Speed};
+pub use validate::LOGGING;
 
 #[cfg(test)]
 mod tests;

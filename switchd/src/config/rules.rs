@@ -107,6 +107,14 @@ pub(super) fn class_numbers(key: &str, numbers: &[u8]) -> Result<(), Refusals> {
     refusals.or(())
 }
 
+/// The same, and no numbers at all: a table that is about nothing was meant otherwise.
+pub(super) fn some_class_numbers(key: &str, numbers: &[u8]) -> Result<(), Refusals> {
+    if numbers.is_empty() {
+        return Err(Refusal::alone(key, "is empty: the table would say nothing").into());
+    }
+    class_numbers(key, numbers)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{matches_nothing, matches_pattern, no_interface, overlap};

@@ -15,6 +15,21 @@ use common::xdp::ModeChoice;
 use common::xdp::limits::{RING_MAX, RING_MIN};
 use std::net::SocketAddr;
 
+/// The modules of switchd that log; `log.level` names those and the ones that hold them.
+pub const LOGGING: &[&str] = &[
+    "switchd::control::admin",
+    "switchd::control::event_log",
+    "switchd::control::operation",
+    "switchd::control::ports",
+    "switchd::control::program::interfaces",
+    "switchd::control::publisher",
+    "switchd::control::steer",
+    "switchd::control::thread",
+    "switchd::control::told",
+    "switchd::switch",
+    "switchd::worker::thread",
+];
+
 /// Bytes of the longest path of a socket (`sun_path` of unix(7), less the zero).
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -66,7 +81,7 @@ impl Settings for Config {
         refusals.keep(self.compute.validate());
         refusals.keep(self.validate_qos());
         refusals.keep(self.metrics_address());
-        let level = common::log::check(&self.log.level, &["common", "switchd"]);
+        let level = common::log::check(&self.log.level, LOGGING);
         refusals.keep(level.map_err(|error| Refusal::alone("log.level", error.to_string())));
         refusals.or(())
     }

@@ -182,6 +182,8 @@ pub struct State {
     pub schedulers: Option<SharedSchedulers>,
     /// What became of what peers said of pauses.
     pub(super) announced: Announced,
+    /// ICMP errors that the kernel was to send, and refused.
+    pub(super) own_errors_refused: u64,
     /// Requests on the admin socket.
     pub admin_requests: u64,
     /// Requests among them that were invalid.
@@ -224,6 +226,7 @@ impl State {
             reloads: Reloads::started(wall_clock()),
             schedulers: None,
             announced: Announced::default(),
+            own_errors_refused: 0,
             admin_requests: 0,
             admin_malformed: 0,
             baseline: Baseline::default(),

@@ -248,6 +248,7 @@ impl Control {
             }
             WorkerEvent::OwnError(packet) => {
                 if let Err(error) = errors.send(&packet) {
+                    lock(&self.state).own_errors_refused += 1;
                     tracing::debug!("an ICMP error to a punted sender cannot be sent: {error}");
                 }
                 None

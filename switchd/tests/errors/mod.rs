@@ -3,7 +3,8 @@
 use crate::support::{Rig, eventually, privileged};
 
 /// SW-1: a sender whose own route is punted hears of packets that expire and of those that are too
-/// big, as any other: the kernel sends these errors, and they are counted.
+/// big, as any other: the kernel sends these errors, and they are counted, also those that it
+/// refuses to send.
 #[test]
 fn errors_reach_senders_whose_route_is_punted() {
     if !privileged() {
@@ -52,7 +53,17 @@ fn errors_reach_senders_whose_route_is_punted() {
         let said = said(options, to);
         assert!(said.contains(wanted), "{options:?} {to}: {said}");
     }
-    let metrics = rig.on("sw", "curl", &["-s", "http://127.0.0.1:9101/metrics"]);
-    let counted = "switchd_icmp_by_kernel_packets_total{port=\"p1\"} 4\n";
-    assert!(metrics.contains(counted), "{metrics}");
+    let metrics = || rig.on("sw", "curl", &["-s", "http://127.0.0.1:9101/metrics"]);
+    let counted = |given: u64, refused: u64| {
+        let (metrics, name) = (metrics(), "switchd_icmp");
+        let given = format!("{name}_by_kernel_packets_total{{port=\"p1\"}} {given}\n");
+        let refused = format!("{name}_refused_by_kernel_packets_total {refused}\n");
+        metrics.contains(&given) && metrics.contains(&refused)
+    };
+    assert!(counted(4, 0), "{}", metrics());
+    // A rule for what this machine itself sends is none for what it forwards.
+    rig.ip("sw", "rule add iif lo to 10.1.0.2 prohibit");
+    let unheard = said(&["-t", "1"], "10.2.0.2");
+    assert!(!unheard.contains("From"), "{unheard}");
+    eventually("a refusal of the kernel", || counted(5, 1));
 }

@@ -9,6 +9,7 @@ mod files;
 mod functions;
 mod imports;
 mod layers;
+mod logging;
 mod source;
 
 use std::collections::BTreeSet;

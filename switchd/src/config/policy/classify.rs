@@ -3,7 +3,7 @@
 use crate::config::qos::{Qos, Trust};
 use crate::limits::CLASSES;
 use crate::tables::policy::Classify;
-use common::config::{Refusal, Refusals, within};
+use common::config::{Refusals, place_of, within};
 use std::collections::BTreeMap;
 
 impl Qos {
@@ -17,11 +17,7 @@ impl Qos {
         let mut fill = |name: &str, from: &BTreeMap<String, u8>, to: &mut [u8]| {
             for (number, &value) in from {
                 let key = format!("qos.{name}.{number}");
-                let place = number.parse::<usize>().ok().filter(|it| *it < to.len());
-                let Some(place) = place else {
-                    let most = to.len() - 1;
-                    let reason = format!("{number:?} is not within 0 to {most}");
-                    refusals.add(Refusal::alone(key, reason));
+                let Some(place) = refusals.keep(place_of(&key, number, to.len())) else {
                     continue;
                 };
                 refusals.keep(within(&key, u64::from(value), 0, CLASSES as u64 - 1));

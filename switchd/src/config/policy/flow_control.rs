@@ -4,7 +4,7 @@
 use super::ports::concerns;
 use crate::config::facts::PortFacts;
 use crate::config::qos::{Directions, Mode, Qos};
-use crate::config::rules::class_numbers;
+use crate::config::rules::{class_numbers, some_class_numbers};
 use crate::limits::PRIORITIES;
 use crate::tables::policy::{Classify, FlowControl, PortPolicy};
 use crate::tables::watchdog::{Settings, SettingsError, StormLimit, Times};
@@ -157,7 +157,7 @@ impl Qos {
         };
         for (place, it) in of.priority.iter().enumerate() {
             let key = format!("qos.watchdog.priority[{place}].priorities");
-            class_numbers(&key, &it.priorities)?;
+            some_class_numbers(&key, &it.priorities)?;
             let span = |own: Option<u64>, common| own.map_or(common, Span::from_millis);
             let times = Times {
                 detection: span(it.detection_time_milliseconds, settings.detection_time),

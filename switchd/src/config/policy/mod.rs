@@ -16,7 +16,7 @@ mod uet;
 
 use super::facts::PortFacts;
 use super::qos::{self, Qos};
-use super::rules::{cells, class_numbers};
+use super::rules::{cells, some_class_numbers};
 use crate::limits::{CELL, MAX_CELLS};
 use crate::tables::policy::{Policy, PolicyError, PortPolicy};
 use common::config::{Refusal, Refusals, require, within};
@@ -136,11 +136,11 @@ impl Qos {
         // Whether they concern a port or not.
         for (place, queue) in self.queue.iter().enumerate() {
             let key = format!("qos.queue[{place}].queues");
-            refusals.keep(class_numbers(&key, &queue.queues));
+            refusals.keep(some_class_numbers(&key, &queue.queues));
         }
         for (place, group) in self.group.iter().enumerate() {
             let key = format!("qos.group[{place}].groups");
-            refusals.keep(class_numbers(&key, &group.groups));
+            refusals.keep(some_class_numbers(&key, &group.groups));
         }
         let mut policy = Policy::plain(ports.len(), cells(self.queue_depth_bytes));
         policy.classify = refusals.keep(self.classify()).unwrap_or_default();

@@ -77,7 +77,7 @@ const PORT_COUNTERS: [OfPort; 12] = [
     ),
     (
         "switchd_icmp_by_kernel_packets_total",
-        "ICMP messages that are counted as sent and were left to the kernel, for the route to their destination is punted.",
+        "ICMP messages that are counted as sent and were given to the kernel, for the route to their destination is punted.",
         |stats| stats.icmp_by_kernel.get(),
     ),
     (
@@ -182,6 +182,10 @@ impl State {
                 .counter("switchd_headroom_announcements_bounded_total", help)
                 .add(&[], self.announced.bounded);
         }
+        let help = "ICMP messages that were given to the kernel, and that it did not send.";
+        families
+            .counter("switchd_icmp_refused_by_kernel_packets_total", help)
+            .add(&[], self.own_errors_refused);
         self.scrape_flows(&mut families);
         self.scrape_iqcn(&mut families);
         self.scrape_compute(&mut families);

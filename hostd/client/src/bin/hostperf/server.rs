@@ -16,13 +16,14 @@ use std::time::Duration;
 const MEASUREMENTS: usize = 16;
 
 /// Serves measurements, several at a time, until something is wrong with hostd. One above
-/// [`MEASUREMENTS`] is turned down.
+/// [`MEASUREMENTS`] is refused, and so is what is no hostperf, before it has cost anything.
 pub(crate) fn serve(socket: &Path, port: u16) -> Result<(), Failure> {
     let context = Context::connect(socket)?;
     let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
     let listener = context.listen(any, port, 16)?;
     println!("serving on port {}", listener.port());
     let running = Arc::new(());
+    let mut refused = Refused::default();
     loop {
         let request = match listener.get_request(Duration::from_secs(3600)) {
             Ok(request) => request,
@@ -30,17 +31,22 @@ pub(crate) fn serve(socket: &Path, port: u16) -> Result<(), Failure> {
             Err(error) => return Err(error.into()),
         };
         let peer = request.peer();
-        if Arc::strong_count(&running) > MEASUREMENTS {
-            eprintln!(
-                "hostperf: from {peer}: turned down, {MEASUREMENTS} measurements are running"
-            );
+        let plan = Plan::from_private(&request.private());
+        let Some(plan) = plan.filter(|_| Arc::strong_count(&running) <= MEASUREMENTS) else {
+            let why = match plan {
+                None => "it is no hostperf of this version".to_owned(),
+                Some(_) => format!("{MEASUREMENTS} measurements are running"),
+            };
+            if let Some(count) = refused.note() {
+                eprintln!("hostperf: from {peer}: refused, {why}; {count} refused so far");
+            }
             request.reject(Private::EMPTY);
             continue;
-        }
+        };
         // Counted until the thread ends, however it ends.
         let (context, place) = (context.clone(), running.clone());
         std::thread::spawn(move || {
-            if let Err(failure) = measure(&context, request) {
+            if let Err(failure) = measure(&context, request, plan) {
                 eprintln!("hostperf: from {peer}: {failure}");
             }
             drop(place);
@@ -48,13 +54,19 @@ pub(crate) fn serve(socket: &Path, port: u16) -> Result<(), Failure> {
     }
 }
 
-fn measure(context: &Context, request: ConnectRequest) -> Result<(), Failure> {
-    let Some(plan) = Plan::from_private(&request.private()) else {
-        request.reject(Private::EMPTY);
-        return Err(Failure::Usage(
-            "a peer that is no hostperf of this version".to_owned(),
-        ));
-    };
+/// Requests that were refused.
+#[derive(Debug, Default)]
+struct Refused(u64);
+
+impl Refused {
+    /// One more. Returns how many, each time that they have doubled, lest strangers fill a log.
+    fn note(&mut self) -> Option<u64> {
+        self.0 += 1;
+        self.0.is_power_of_two().then_some(self.0)
+    }
+}
+
+fn measure(context: &Context, request: ConnectRequest, plan: Plan) -> Result<(), Failure> {
     let mut end = End::new(context, plan)?;
     if plan.test != Test::Write {
         for number in 0..2 * u64::from(plan.depth) {
@@ -122,5 +134,18 @@ fn pong(end: &mut End) -> Result<(), Failure> {
             end.queue_pair.post_send(&answer)?;
             post(end, completion.wr_id)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// HT-3: a hundred strangers are told of in seven lines.
+    #[test]
+    fn strangers_are_told_of_ever_less_often() {
+        let mut refused = Refused::default();
+        let said: Vec<u64> = (0..100).filter_map(|_| refused.note()).collect();
+        assert_eq!(said, [1, 2, 4, 8, 16, 32, 64]);
     }
 }

@@ -68,7 +68,7 @@ impl Reserved {
             Err(held) => Err(Error::Refused {
                 code: ErrorCode::Quota,
                 text: format!(
-                    "{bytes} more than the {held} in use exceed the quota of {most} \
+                    "{bytes} bytes more than the {held} in use exceed the quota of {most} \
                      (application.quota.memory_mib)"
                 ),
             }),

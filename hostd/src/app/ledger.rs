@@ -61,6 +61,14 @@ impl Resource {
             Self::Descriptors => "RLIMIT_NOFILE",
         }
     }
+
+    /// What amounts of it count, behind a number; nothing where they count objects.
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Memory => " bytes",
+            _ => "",
+        }
+    }
 }
 
 /// An amount of each kind.
@@ -222,11 +230,11 @@ impl Held {
             of(self.users.get(&account.uid)),
         );
         let refuse = |text: String| Err(Refusal::new(ErrorCode::Quota, text));
-        let (key, limits) = (resource.key(), &self.limits);
+        let (key, unit, limits) = (resource.key(), resource.unit(), &self.limits);
         let most = limits.session[index];
         if session.saturating_add(more) > most {
             return refuse(format!(
-                "{more} more than the {session} in use exceed the quota of {most} \
+                "{more}{unit} more than the {session} in use exceed the quota of {most} \
                  (application.quota.{key})"
             ));
         }
@@ -237,7 +245,7 @@ impl Held {
                 _ => "application.user_quota.",
             };
             return refuse(format!(
-                "{more} more than the {user} in use exceed the quota of {most} of user {} \
+                "{more}{unit} more than the {user} in use exceed the quota of {most} of user {} \
                  ({section}{key})",
                 account.uid
             ));
@@ -247,7 +255,7 @@ impl Held {
         let little = user.saturating_add(more) <= table / SHARE;
         if sum > table || (sum > table - table / RESERVE && !little) {
             return refuse(format!(
-                "{more} more than the {} in use by all applications exceed what hostd has: \
+                "{more}{unit} more than the {} in use by all applications exceed what hostd has: \
                  {table}, the last eighth for users that hold little ({key})",
                 self.all[index]
             ));
@@ -351,6 +359,21 @@ mod tests {
         claims.clear();
         let held = ledger.lock();
         assert!(held.all == [0; KINDS] && held.users.is_empty() && held.sessions.is_empty());
+    }
+
+    /// HT-3: the key of memory counts MiB, and the refusal bytes: it says so.
+    #[test]
+    fn refusals_of_memory_say_what_they_count() {
+        let account = ledger().account(SessionId(1), 1000);
+        let refused = text(account.claim(&[(Resource::Memory, u64::MAX)]));
+        assert!(
+            refused.contains(&format!("{} bytes more than", u64::MAX)),
+            "{refused}"
+        );
+        assert!(
+            refused.contains("application.quota.memory_mib"),
+            "{refused}"
+        );
     }
 
     /// HT-3: many users in league leave a part of each table to those who hold little, who get it

@@ -16,6 +16,7 @@ use crate::id::PortId;
 use crate::tables::{PortEntry, PortSpeeds};
 use crate::worker::events::{Detached, QueueCommand};
 use common::config::Refusals;
+use common::schedulers::SharedSchedulers;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::netdev::Device;
@@ -93,6 +94,8 @@ impl State {
     pub(super) fn follow_links(&mut self, links: &[u32], now: Time) {
         self.note_links();
         self.adopt_devices(links);
+        // A port that has come up is announced at once.
+        self.schedulers.iter().for_each(SharedSchedulers::hurry);
         if self.porter.is_none() {
             return;
         }

@@ -4,7 +4,7 @@ use crate::app::socket::{self, Applications};
 use crate::config::{self, Config};
 use crate::control::interfaces::{Interface, Interfaces, speeds as speeds_of};
 use crate::control::link::{Link, Standing, Wanted};
-use crate::control::port::{Announce, Port};
+use crate::control::port::Port;
 use crate::control::questions::{self, RouterHandle};
 use crate::control::report::{InForce, Sources};
 use crate::control::routes::{Router, RouterEnd};
@@ -426,8 +426,8 @@ async fn control(
         routes.clone(),
         running.doorbells.clone(),
     );
-    let told = applications.clone();
-    let announce = Announce::new(move |event| told.announce(event));
+    let peers = config.schedulers();
+    let announce = schedulers::on_events(applications.clone(), peers.clone());
     let worker = running.worker.clone();
     let router = Router::open(
         interfaces.clone(),
@@ -437,7 +437,7 @@ async fn control(
         announce,
     );
     let router = router.map_err(system("netlink"))?;
-    listeners.serve(loaded, &running, &applications, (&interfaces, port));
+    listeners.serve(loaded, &running, &applications, (&interfaces, port, peers));
     let mut router = tokio::spawn(router.run());
 
     tracing::info!(socket = %config.application.socket.display(), "ready");
@@ -491,7 +491,7 @@ impl Listeners {
         loaded: &Loaded<Config>,
         running: &Running,
         applications: &Applications,
-        (interfaces, port): (&Interfaces, Arc<Port>),
+        (interfaces, port, peers): (&Interfaces, Arc<Port>, schedulers::Peers),
     ) {
         let (worker, published) = (running.worker.clone(), running.published.clone());
         let alive = Arc::new(AtomicBool::new(true));
@@ -502,7 +502,7 @@ impl Listeners {
             published: published.clone(),
             config: in_force(loaded, interfaces.clone()),
             alive: alive.clone(),
-            schedulers: loaded.settings.schedulers(),
+            schedulers: peers,
         };
         tokio::spawn(admin::serve(self.admin, sources.clone(), worker.clone()));
         tokio::spawn(applications.clone().serve(self.application));

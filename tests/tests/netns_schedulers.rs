@@ -110,6 +110,28 @@ for _ in range(30):
     time.sleep(0.5)
 ";
 
+/// Asks eight times, each as soon as the last question was answered and a quarter of a second has
+/// passed, and prints the seconds that took. What is told without questions comes once a second.
+const ASK: &str = "
+import socket, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b5))
+s.bind(('leaf1', 0x88b5))
+s.settimeout(10)
+body = b'FSA1' + bytes([0, 0, 0, 4, 3]) + b'new' + bytes([2, 0])
+def hear():
+    while True:
+        frame, address = s.recvfrom(300)
+        if address[2] != socket.PACKET_OUTGOING:
+            return
+hear()
+begun = time.monotonic()
+for _ in range(8):
+    s.send(bytes.fromhex('0180c200000e') + s.getsockname()[4] + b'\\x88\\xb5' + body)
+    hear()
+    time.sleep(0.25)
+print(time.monotonic() - begun)
+";
+
 /// Bytes of a term of a switch's headroom at a port, and where they are from.
 fn term(lab: &Lab, switch: &str, port: &str, term: &str) -> (u64, String) {
     let rows = rows(lab.switchctl(switch, &["headroom"]).unwrap());
@@ -120,8 +142,8 @@ fn term(lab: &Lab, switch: &str, port: &str, term: &str) -> (u64, String) {
 }
 
 /// SW-12, MG-9: headroom of a switch has room for what its peers, a host and a switch, say that
-/// still comes after a pause, and follows when they say something else or fall silent; a
-/// neighbour that lies gets its part of the buffer, and that is told.
+/// still comes after a pause, and follows when they say something else or fall silent; who asks is
+/// told at once; a neighbour that lies gets its part of the buffer, and that is told.
 #[test]
 fn headroom_is_planned_with_what_peers_announce() {
     if !privileged() {
@@ -173,6 +195,10 @@ fn headroom_is_planned_with_what_peers_announce() {
     let before = cells("h1");
     // Who lies says nothing else beside it.
     lab.stop("h2").unwrap();
+    let words = ["python3", "-c", ASK];
+    let asked = lab.host("h2").run(words).unwrap().expect_ok();
+    let seconds: f64 = asked.trim().parse().unwrap();
+    assert!(seconds < 6.0, "eight answers took {seconds} s");
     lab.host("h2")
         .run(["python3", "-c", LIE])
         .unwrap()

@@ -228,6 +228,9 @@ fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
             26 => link.accepts_local = accepts_local(attribute.value)?,
             // IFLA_LINK_NETNSID: the number above is of another namespace.
             37 => lower_is_elsewhere = true,
+            // IFLA_CARRIER_UP_COUNT and IFLA_CARRIER_DOWN_COUNT.
+            47 => link.carrier_ups = attribute.u32()?,
+            48 => link.carrier_downs = attribute.u32()?,
             _ => {}
         }
     }

@@ -45,6 +45,11 @@ pub struct Link {
     pub up: bool,
     /// It could carry packets: a carrier, or the kernel does not know better (IFF_RUNNING).
     pub running: bool,
+    /// Times that its carrier came, as the kernel counts them: of a flap within some milliseconds
+    /// there is one message, or two.
+    pub carrier_ups: u32,
+    /// Times that its carrier went.
+    pub carrier_downs: u32,
     /// It is a loopback interface.
     pub loopback: bool,
     /// Nobody is asked for MAC addresses on it (`arp off`).

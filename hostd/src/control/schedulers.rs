@@ -1,6 +1,9 @@
 //! Who spreads packets over paths: this host, or the switches behind its interfaces (MG-9).
 
 use super::interfaces::{Interface, Interfaces};
+use super::link::LinkState;
+use super::port::Announce;
+use crate::app::socket::Applications;
 use crate::config::Config;
 use common::schedulers::{LocalPort, SharedSchedulers, run};
 use common::wire::Mac;
@@ -31,9 +34,22 @@ pub fn announce(
             mac: Mac(interface.mac),
             pauses,
         };
-        let ports = || interfaces.iter().map(local).collect();
+        let up = |it: &&Interface| it.link.state() == LinkState::Up;
+        let ports = || interfaces.iter().filter(up).map(local).collect();
         if let Err(error) = run(shared, ports).await {
             tracing::error!("nothing is announced: {error}");
         }
     }
+}
+
+/// What peers and this host tell each other, if they are to.
+pub type Peers = Option<SharedSchedulers>;
+
+/// What events of the port lead to: applications are told, and so is at once the peer of a link
+/// that has come up.
+pub fn on_events(applications: Applications, peers: Peers) -> Announce {
+    Announce::new(move |event| {
+        peers.iter().for_each(SharedSchedulers::hurry);
+        applications.announce(event);
+    })
 }

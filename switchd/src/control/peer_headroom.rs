@@ -34,8 +34,11 @@ impl State {
             if misfits.iter().any(|(misfit, _)| *misfit == number) {
                 continue;
             }
-            if self.announced.is_settled(number, now) {
-                self.take_announcement(number, schedulers.pauses(ifindex, now), now);
+            // By a link that is down nobody is heard; who was before is likely to come back.
+            let said = schedulers.pauses(ifindex, now);
+            let is_known = said.is_some() || schedulers.has_listened(ifindex, now);
+            if is_known && self.announced.is_settled(number, now) {
+                self.take_announcement(number, said, now);
             }
         }
     }

@@ -9,13 +9,14 @@ use super::api::{Event, EventKind, Severity};
 use super::opener::{Done, Job, Unopened, short_ring};
 use super::port_handle::PortHandle;
 use super::porter::{Leaving, Porter};
-use super::slots::{LinkState, Slot, Slots, Stage, Step};
+use super::slots::{Carriers, LinkChange, LinkState, Slot, Slots, Stage, Step};
 use super::state::State;
 use crate::config::{Config, PortFacts, PortSettings};
 use crate::id::PortId;
 use crate::tables::{PortEntry, PortSpeeds};
 use crate::worker::events::{Detached, QueueCommand};
 use common::config::Refusals;
+use common::schedulers::SharedSchedulers;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::netdev::Device;
@@ -93,6 +94,8 @@ impl State {
     pub(super) fn follow_links(&mut self, links: &[u32], now: Time) {
         self.note_links();
         self.adopt_devices(links);
+        // A port that has come up is announced at once.
+        self.schedulers.iter().for_each(SharedSchedulers::hurry);
         if self.porter.is_none() {
             return;
         }
@@ -169,22 +172,28 @@ impl State {
                 Some(ifindex) => mirror.link(ifindex),
                 None => mirror.link_named(slot.name()),
             };
-            (slot.stage != Stage::Vacant).then(|| LinkState::of(link))
+            (slot.stage != Stage::Vacant).then(|| (LinkState::of(link), Carriers::of(link)))
         };
         let states: Vec<_> = self.slots.iter().map(state).collect();
         let at = SystemTime::now();
         for (slot, state) in states.into_iter().enumerate() {
-            let Some(state) = state else { continue };
-            let Some(is_up) = self.slots.link_mut(slot).note(state, at) else {
+            let Some((state, carriers)) = state else {
+                continue;
+            };
+            let change = self.slots.link_mut(slot).note(state, carriers, at);
+            let Some(LinkChange { is_up, unseen }) = change else {
                 continue;
             };
             let name = self.slots.get(slot).map_or("", Slot::name).to_owned();
-            let (kind, text) = if is_up {
+            let (kind, mut text) = if is_up {
                 (EventKind::LinkUp, "the link is up".to_owned())
             } else {
                 let why = state.why_down().unwrap_or_default();
                 (EventKind::LinkDown, format!("the link is down: {why}"))
             };
+            if unseen > 0 {
+                text += &format!("; before that it flapped {unseen} times, too fast to be told");
+            }
             self.note_event(Event::new(kind, text).at(name));
         }
     }

@@ -49,7 +49,7 @@ const ALIVE: Span = super::state::STANDSTILL;
 /// How often a setting of the kernel is read that it tells of in no message.
 const SETTINGS: Duration = Duration::from_secs(1);
 
-/// How often it is looked for what peers announced: they do so once a second.
+/// How often it is looked for what peers announced, beside the times that they say something else.
 const ANNOUNCED: Duration = Duration::from_secs(1);
 
 /// How often it is looked for filters of the kernel.
@@ -343,10 +343,16 @@ impl Control {
 
     /// Plans headroom with what peers say of pauses.
     async fn heed_announcements(&self) {
+        let Some(shared) = lock(&self.state).schedulers.clone() else {
+            return std::future::pending().await;
+        };
         let mut tick = tokio::time::interval(ANNOUNCED);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = shared.news() => {}
+            }
             lock(&self.state).heed_announcements(monotonic());
         }
     }

@@ -42,6 +42,54 @@ impl LinkState {
     }
 }
 
+/// How often the carrier of an interface came and went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carriers {
+    ifindex: u32,
+    ups: u32,
+    downs: u32,
+}
+
+impl Carriers {
+    /// Those of `link`, if there is one.
+    pub fn of(link: Option<&Link>) -> Option<Self> {
+        link.map(|link| Self {
+            ifindex: link.index,
+            ups: link.carrier_ups,
+            downs: link.carrier_downs,
+        })
+    }
+
+    /// Times that it came and went since `before`; none if that was another interface.
+    fn since(self, before: Self) -> (u32, u32) {
+        if self.ifindex != before.ifindex {
+            return (0, 0);
+        }
+        let ups = self.ups.saturating_sub(before.ups);
+        (ups, self.downs.saturating_sub(before.downs))
+    }
+
+    /// As before all but so many of these, which are not more than there were.
+    fn after(self, before: Self, (ups, downs): (u32, u32)) -> Self {
+        let (all_ups, all_downs) = self.since(before);
+        Self {
+            ups: self.ups - all_ups.saturating_sub(ups),
+            downs: self.downs - all_downs.saturating_sub(downs),
+            ..self
+        }
+    }
+}
+
+/// How a link changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkChange {
+    /// It is up now.
+    pub is_up: bool,
+    /// Times before that that it went down and came up, or the other way round, and no message
+    /// told.
+    pub unseen: u64,
+}
+
 /// The link of a port now, and how often it changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkHistory {
@@ -53,23 +101,50 @@ pub struct LinkHistory {
     pub downs: u64,
     /// When it last did either.
     pub changed: Option<SystemTime>,
+    carriers: Option<Carriers>,
 }
 
 impl LinkHistory {
-    /// The link is like this now. Returns whether it came up (`true`) or went down (`false`), if it
-    /// did.
-    pub fn note(&mut self, state: LinkState, at: SystemTime) -> Option<bool> {
+    /// The link is like this now, and its carrier came and went so often. Returns how it changed,
+    /// if it did.
+    ///
+    /// A link that was up and is up went down as often as it came up, whatever of that was told.
+    /// The kernel counts first and tells then: what it has counted and the state does not show
+    /// belongs to the next message.
+    pub fn note(
+        &mut self,
+        state: LinkState,
+        carriers: Option<Carriers>,
+        at: SystemTime,
+    ) -> Option<LinkChange> {
+        let known = std::mem::replace(&mut self.carriers, carriers);
         let before = self.now.replace(state)?;
-        if before.is_up() == state.is_up() {
+        // What a device does that is set down is nothing to its link.
+        let known = known.filter(|_| before.admin_up || state.admin_up);
+        let counted = carriers.zip(known);
+        let (ups, downs) = counted.map_or((0, 0), |(now, known)| now.since(known));
+        let was_up = before.is_up();
+        let is_other = u32::from(was_up != state.is_up());
+        let (first, back) = if was_up { (downs, ups) } else { (ups, downs) };
+        let first = first.min(back + is_other).max(is_other);
+        let unseen = first - is_other;
+        let (ups, downs) = if was_up {
+            (unseen, first)
+        } else {
+            (first, unseen)
+        };
+        if let Some((now, known)) = counted {
+            self.carriers = Some(now.after(known, (ups, downs)));
+        }
+        if first == 0 {
             return None;
         }
-        let count = if state.is_up() {
-            &mut self.ups
-        } else {
-            &mut self.downs
-        };
-        *count += 1;
+        self.ups += u64::from(ups);
+        self.downs += u64::from(downs);
         self.changed = Some(at);
-        Some(state.is_up())
+        Some(LinkChange {
+            is_up: state.is_up(),
+            unseen: unseen.into(),
+        })
     }
 }

@@ -21,7 +21,7 @@
 
 mod link;
 
-pub use link::{LinkHistory, LinkState};
+pub use link::{Carriers, LinkChange, LinkHistory, LinkState};
 
 use crate::config::{Config, PortSettings};
 use common::netlink::{Link, Mirror};

@@ -229,21 +229,68 @@ fn some_interfaces_are_no_ports() {
     assert_eq!(rig.problems(), "");
 }
 
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
 /// MG-5: a link's history begins with what it was first, and counts ups and downs, not reasons.
 #[test]
 fn links_have_a_history() {
     let mut history = LinkHistory::default();
-    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     let up = LinkState::of(Some(&link(1, "swp1")));
     let dark = LinkState {
         carrier: false,
         ..up
     };
-    assert_eq!(history.note(up, at(1)), None);
-    assert_eq!(history.note(dark, at(2)), Some(false));
+    let mut note = |state, seconds| {
+        let change = history.note(state, None, at(seconds));
+        change.map(|change| (change.is_up, change.unseen))
+    };
+    assert_eq!(note(up, 1), None);
+    assert_eq!(note(dark, 2), Some((false, 0)));
     assert_eq!(dark.why_down(), Some("no carrier"));
-    assert_eq!(history.note(LinkState::of(None), at(3)), None);
-    assert_eq!(history.note(up, at(4)), Some(true));
+    assert_eq!(note(LinkState::of(None), 3), None);
+    assert_eq!(note(up, 4), Some((true, 0)));
     assert_eq!((history.ups, history.downs), (1, 1));
     assert_eq!(history.changed, Some(at(4)));
+}
+
+/// MG-5: flaps that are over before they are told count as the kernel counts them: between two
+/// looks a link went down as often as it came up, once more or once less. What a device does that
+/// is set down does not count, and another interface begins anew.
+#[test]
+fn flaps_too_fast_to_be_told_are_counted() {
+    let mut history = LinkHistory::default();
+    let mut look = |index, (admin, carrier), (ups, downs)| {
+        let link = Link {
+            up: admin,
+            running: carrier,
+            carrier_ups: ups,
+            carrier_downs: downs,
+            ..link(index, "swp1")
+        };
+        let (state, carriers) = (LinkState::of(Some(&link)), Carriers::of(Some(&link)));
+        let change = history.note(state, carriers, at(1));
+        let change = change.map(|change| (change.is_up, change.unseen));
+        (change, (history.ups, history.downs))
+    };
+    let (up, dark, off) = ((true, true), (true, false), (false, false));
+    assert_eq!(look(1, up, (7, 9)), (None, (0, 0)));
+    assert_eq!(look(1, up, (10, 12)), (Some((true, 3)), (3, 3)));
+    assert_eq!(look(1, up, (10, 12)), (None, (3, 3)));
+    assert_eq!(look(1, dark, (12, 15)), (Some((false, 2)), (5, 6)));
+    assert_eq!(look(1, dark, (13, 16)), (Some((false, 1)), (6, 7)));
+    assert_eq!(look(1, up, (14, 16)), (Some((true, 0)), (7, 7)));
+    // Its administrator sets it down, whose carrier goes with that or stays.
+    assert_eq!(look(1, (false, true), (14, 16)), (Some((false, 0)), (7, 8)));
+    assert_eq!(look(1, off, (20, 23)), (None, (7, 8)));
+    assert_eq!(look(1, up, (21, 23)), (Some((true, 0)), (8, 8)));
+    // It is counted before it is told of.
+    assert_eq!(look(1, up, (21, 24)), (None, (8, 8)));
+    assert_eq!(look(1, dark, (21, 24)), (Some((false, 0)), (8, 9)));
+    assert_eq!(look(1, off, (21, 24)), (None, (8, 9)));
+    assert_eq!(look(1, dark, (22, 24)), (None, (8, 9)));
+    assert_eq!(look(1, up, (22, 24)), (Some((true, 0)), (9, 9)));
+    assert_eq!(look(2, up, (500, 500)), (None, (9, 9)));
+    assert_eq!(look(2, up, (501, 501)), (Some((true, 1)), (10, 10)));
 }

@@ -1,7 +1,8 @@
 //! Headroom that follows what peers announce while the switch runs (SW-12).
 
 use super::*;
-use common::schedulers::{PauseAnnouncement, SharedSchedulers};
+use common::schedulers::{LocalPort, PauseAnnouncement, SharedSchedulers};
+use common::wire::Mac;
 use common::wire::schedule::{PauseTerms, Role, Spread};
 
 fn said(backlog: u32) -> PauseAnnouncement {
@@ -15,12 +16,30 @@ fn said(backlog: u32) -> PauseAnnouncement {
     }
 }
 
+/// Has the switch listen to its peers, by the ports that are up.
+fn listen(bench: &mut Bench, now: Time) {
+    let state = &mut bench.state;
+    let known = || SharedSchedulers::new(Role::Switch, Spread::Nothing);
+    let schedulers = state.schedulers.get_or_insert_with(known).clone();
+    let ports = state.known_ports().filter(|(_, entry)| entry.up);
+    let local = |(number, entry): (usize, &PortEntry)| LocalPort {
+        name: entry.name.clone(),
+        ifindex: entry.ifindex,
+        mac: Mac(entry.mac),
+        pauses: state.pause_terms(number),
+    };
+    schedulers.set_ports(ports.map(local).collect(), now);
+}
+
 /// A switch that listens to its peers.
 fn listening() -> Bench {
     let mut bench = Bench::new(&auto());
-    let schedulers = SharedSchedulers::new(Role::Switch, Spread::Nothing);
-    bench.state.schedulers = Some(schedulers);
+    listen(&mut bench, Time::ZERO);
     bench
+}
+
+fn at(seconds: u64) -> Time {
+    Time::ZERO + Span::from_secs(seconds)
 }
 
 /// The row of the peer's backlog at p1: bytes, and where they are from.
@@ -131,7 +150,6 @@ fn a_peer_that_lies_is_bounded() {
         "{told:?}"
     );
 
-    let at = |seconds: u64| Time::ZERO + Span::from_secs(seconds);
     for second in 1..10 {
         bench.state.heed_announcements(at(second));
         assert_eq!(backlog(&mut bench).1, "announced by h1, cut", "{second}");
@@ -146,8 +164,7 @@ fn a_peer_that_lies_is_bounded() {
 fn a_device_that_changes_keeps_what_its_peer_announced() {
     let config = format!("{}[port_defaults]\nspeed = \"device\"\n", auto());
     let mut bench = Bench::new(&config);
-    let schedulers = SharedSchedulers::new(Role::Switch, Spread::Nothing);
-    bench.state.schedulers = Some(schedulers);
+    listen(&mut bench, Time::ZERO);
     let settings = bench.state.active.config.settings_of("p1").unwrap();
     let told = (10_000, "announced by h1".to_owned());
     bench
@@ -166,5 +183,28 @@ fn a_device_that_changes_keeps_what_its_peer_announced() {
     let slower = device(1500, Rate::from_gbps(5));
     bench.state.change_device(0, &settings, slower);
     bench.state.heed_announcements(later);
+    assert_eq!(backlog(&mut bench).1, "qos.headroom.peer: hardware");
+}
+
+/// SW-12: a link that was away has the headroom that it had: its peer, which is asked at once, has
+/// as long to answer as what it says holds. Only then is silence taken for an answer.
+#[test]
+fn a_link_that_comes_back_keeps_what_its_peer_announced() {
+    let mut bench = listening();
+    let told = (10_000, "announced by h1".to_owned());
+    bench
+        .state
+        .take_announcement(0, Some(said(10_000)), Time::ZERO);
+    let schedulers = bench.state.schedulers.clone().expect("it listens");
+    let gone = schedulers.set_ports(Vec::new(), at(17));
+    assert!(gone.is_empty(), "{gone:?}");
+    bench.state.heed_announcements(at(17));
+    assert_eq!(backlog(&mut bench), told, "its link is down");
+    listen(&mut bench, at(18));
+    for second in 18..22 {
+        bench.state.heed_announcements(at(second));
+        assert_eq!(backlog(&mut bench), told, "{second}");
+    }
+    bench.state.heed_announcements(at(22));
     assert_eq!(backlog(&mut bench).1, "qos.headroom.peer: hardware");
 }

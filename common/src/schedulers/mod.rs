@@ -1,6 +1,8 @@
-//! What the two ends of a link tell each other once a second ([`crate::wire::schedule`]): who
-//! spreads packets over paths (MG-9), and what still follows a pause (SW-12). Both show what they
-//! heard.
+//! What the two ends of a link tell each other ([`crate::wire::schedule`]): who spreads packets
+//! over paths (MG-9), and what still follows a pause (SW-12). Both show what they heard.
+//!
+//! Each tells it once a second, and at once by a port that has come up. Who has heard nothing there
+//! asks with that, and is answered at once: so both know of each other as soon as both are there.
 
 use crate::sys::{LinkSocket, monotonic};
 use crate::time::{Span, Time};
@@ -14,10 +16,15 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
 
 /// How often it is told, and for how many seconds that holds: three may be lost.
 const EVERY: Duration = Duration::from_secs(1);
 const HOLDS: u16 = 4;
+
+/// Who asks at a port is answered at once, but not more often than this: others wait for what is
+/// told each second.
+const ANSWER_EVERY: Span = Span::from_millis(200);
 
 /// Frames that are read at a time, and the pause after that: a flood costs little, for the others
 /// wait or are lost.
@@ -98,23 +105,64 @@ struct Schedulers {
     role: Role,
     own: Spread,
     ports: Vec<LocalPort>,
+    /// By interface: since when it is listened to.
+    since: BTreeMap<u32, Time>,
     heard: BTreeMap<u32, Heard>,
+    /// By interface: when who asked there was last answered.
+    answered: BTreeMap<u32, Time>,
+    /// A peer says something else of pauses than before, which nobody has looked at.
+    is_news: bool,
     /// Announcements that made no sense.
     bad: u64,
 }
 
 /// As tasks share it.
 #[derive(Clone, Debug)]
-pub struct SharedSchedulers(Arc<Mutex<Schedulers>>);
+pub struct SharedSchedulers(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    known: Mutex<Schedulers>,
+    /// There may be new ports.
+    hurry: Notify,
+    /// A peer says something else of pauses.
+    news: Notify,
+}
 
 impl SharedSchedulers {
     /// Of a machine that spreads this.
     pub fn new(role: Role, own: Spread) -> Self {
-        Self(Arc::new(Mutex::new(Schedulers::new(role, own))))
+        Self(Arc::new(Shared {
+            known: Mutex::new(Schedulers::new(role, own)),
+            hurry: Notify::new(),
+            news: Notify::new(),
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Schedulers> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A port may have come up, or gone down: [`run`] looks at once.
+    pub fn hurry(&self) {
+        self.0.hurry.notify_one();
+    }
+
+    /// Waits until a peer says something else of pauses than before.
+    pub async fn news(&self) {
+        self.0.news.notified().await;
+    }
+
+    /// The machine has these ports now, by which packets pass. Returns those among them that are
+    /// new, by interface.
+    pub fn set_ports(&self, ports: Vec<LocalPort>, now: Time) -> BTreeSet<u32> {
+        self.lock().set_ports(ports, now)
+    }
+
+    /// Whether a peer of this interface would have been heard by now.
+    pub fn has_listened(&self, ifindex: u32, now: Time) -> bool {
+        let since = self.lock().since.get(&ifindex).copied();
+        since.is_some_and(|since| now >= since + Span::from_secs(HOLDS.into()))
     }
 
     /// What is known, by port.
@@ -146,22 +194,30 @@ impl Schedulers {
             role,
             own,
             ports: Vec::new(),
+            since: BTreeMap::new(),
             heard: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            is_news: false,
             bad: 0,
         }
     }
 
-    /// The machine has these ports now.
-    fn set_ports(&mut self, ports: Vec<LocalPort>) {
-        let known: BTreeSet<u32> = ports.iter().map(|port| port.ifindex).collect();
-        self.heard.retain(|ifindex, _| known.contains(ifindex));
+    fn set_ports(&mut self, ports: Vec<LocalPort>, now: Time) -> BTreeSet<u32> {
+        let all: BTreeSet<u32> = ports.iter().map(|port| port.ifindex).collect();
+        self.heard.retain(|ifindex, _| all.contains(ifindex));
+        self.answered.retain(|ifindex, _| all.contains(ifindex));
+        self.since.retain(|ifindex, _| all.contains(ifindex));
+        let known = |ifindex: &u32| self.since.contains_key(ifindex);
+        let new: BTreeSet<u32> = all.into_iter().filter(|it| !known(it)).collect();
+        self.since.extend(new.iter().map(|ifindex| (*ifindex, now)));
         self.ports = ports;
+        new
     }
 
-    /// Takes a frame that came by an interface.
-    fn hear(&mut self, ifindex: u32, frame: &[u8], now: Time) {
+    /// Takes a frame that came by an interface. Returns whether it is to be answered at once.
+    fn hear(&mut self, ifindex: u32, frame: &[u8], now: Time) -> bool {
         let Some(port) = self.ports.iter().find(|port| port.ifindex == ifindex) else {
-            return;
+            return false;
         };
         let body = frame.get(HEADER_LEN..).unwrap_or_default();
         let said = match Announcement::parse(body) {
@@ -169,14 +225,20 @@ impl Schedulers {
             Err(error) => {
                 self.bad += 1;
                 tracing::debug!(port = %port.name, "a bad announcement: {error}");
-                return;
+                return false;
             }
         };
+        let answered = self.answered.get(&ifindex);
+        let answers = said.asks && answered.is_none_or(|it| now >= *it + ANSWER_EVERY);
+        if answers {
+            self.answered.insert(ifindex, now);
+        }
         if said.seconds == 0 {
             self.heard.remove(&ifindex);
-            return;
+            return answers;
         }
         let before = self.heard.get(&ifindex);
+        self.is_news |= before.is_none_or(|it| it.pauses != said.pauses);
         let name = printable(said.name);
         let is_same = |it: &Heard| it.spread == said.spread && it.name == name;
         let heard = Heard {
@@ -188,6 +250,20 @@ impl Schedulers {
             until: now + Span::from_secs(said.seconds.into()),
         };
         self.heard.insert(ifindex, heard);
+        answers
+    }
+
+    /// What is said by a port: with a question if nobody is heard there.
+    fn said<'a>(&self, port: &LocalPort, name: &'a str, now: Time) -> Announcement<'a> {
+        let heard = self.heard.get(&port.ifindex);
+        Announcement {
+            role: self.role,
+            spread: self.own,
+            seconds: HOLDS,
+            pauses: port.pauses,
+            asks: heard.is_none_or(|heard| heard.until <= now),
+            name,
+        }
     }
 
     /// Writes down what is new: a line for each port at most, whatever its peer says in between.
@@ -241,7 +317,7 @@ fn printable(name: &str) -> String {
     name.chars().map(visible).collect()
 }
 
-/// Tells and listens, until it is dropped; `ports` says which ports there are.
+/// Tells and listens, until it is dropped; `ports` says by which ports packets pass.
 ///
 /// # Errors
 /// The kernel gives no socket.
@@ -252,165 +328,80 @@ fn printable(name: &str) -> String {
 pub async fn run(shared: SharedSchedulers, ports: impl Fn() -> Vec<LocalPort>) -> io::Result<()> {
     let socket = LinkSocket::open(ETHERTYPE)?;
     let name = nix::unistd::gethostname().unwrap_or_default();
-    let name = name.to_string_lossy();
     let readiness = AsyncFd::new(socket.as_fd().try_clone_to_owned()?)?;
+    let mut teller = Teller {
+        socket,
+        name: name.to_string_lossy().into_owned(),
+        joined: BTreeSet::new(),
+    };
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut joined = BTreeSet::new();
     loop {
         tokio::select! {
             _ = tick.tick() => {
-                let ports = ports();
-                shared.lock().set_ports(ports);
+                shared.set_ports(ports(), monotonic());
                 shared.lock().log();
-                tell(&socket, &shared.lock(), &name, &mut joined);
+                teller.tell(&shared.lock(), |_| true);
+            }
+            () = shared.0.hurry.notified() => {
+                let new = shared.set_ports(ports(), monotonic());
+                teller.tell(&shared.lock(), |ifindex| new.contains(&ifindex));
             }
             ready = readiness.readable() => {
                 ready?.clear_ready();
-                listen(&socket, &mut shared.lock());
+                if teller.listen(&mut shared.lock()) {
+                    shared.0.news.notify_one();
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
 }
 
-fn tell(socket: &LinkSocket, known: &Schedulers, name: &str, joined: &mut BTreeSet<u32>) {
-    for port in &known.ports {
-        let said = Announcement {
-            role: known.role,
-            spread: known.own,
-            seconds: HOLDS,
-            pauses: port.pauses,
-            name,
-        };
-        if !joined.contains(&port.ifindex) && socket.join(port.ifindex, GROUP.0).is_ok() {
-            joined.insert(port.ifindex);
-        }
-        // A port may be down: it is told again in a second.
-        if let Err(error) = socket.send(port.ifindex, &said.frame(port.mac)) {
-            tracing::debug!(port = %port.name, "nothing is announced: {error}");
-        }
-    }
+/// What tells and listens.
+struct Teller {
+    socket: LinkSocket,
+    name: String,
+    /// Interfaces that take frames to the group.
+    joined: BTreeSet<u32>,
 }
 
-fn listen(socket: &LinkSocket, known: &mut Schedulers) {
-    let mut buffer = [0; FRAME_MAX];
-    for _ in 0..BATCH {
-        match socket.receive(&mut buffer) {
-            Ok(Some((ifindex, frame))) => known.hear(ifindex, frame, monotonic()),
-            Ok(None) => return,
-            // It tells that an interface went down, once.
-            Err(error) => tracing::debug!("announcements: {error}"),
+impl Teller {
+    /// Tells by these ports, among those that are known.
+    fn tell(&mut self, known: &Schedulers, by: impl Fn(u32) -> bool) {
+        for port in known.ports.iter().filter(|port| by(port.ifindex)) {
+            let ifindex = port.ifindex;
+            let said = known.said(port, &self.name, monotonic());
+            if !self.joined.contains(&ifindex) && self.socket.join(ifindex, GROUP.0).is_ok() {
+                self.joined.insert(ifindex);
+            }
+            // A port may be down: it is told again in a second.
+            if let Err(error) = self.socket.send(ifindex, &said.frame(port.mac)) {
+                tracing::debug!(port = %port.name, "nothing is announced: {error}");
+            }
         }
+    }
+
+    /// Takes what has come, and answers who asks. Returns whether there is news of pauses.
+    fn listen(&mut self, known: &mut Schedulers) -> bool {
+        let mut buffer = [0; FRAME_MAX];
+        let mut asking = BTreeSet::new();
+        for _ in 0..BATCH {
+            match self.socket.receive(&mut buffer) {
+                Ok(Some((ifindex, frame))) => {
+                    if known.hear(ifindex, frame, monotonic()) {
+                        asking.insert(ifindex);
+                    }
+                }
+                Ok(None) => break,
+                // It tells that an interface went down, once.
+                Err(error) => tracing::debug!("announcements: {error}"),
+            }
+        }
+        self.tell(known, |ifindex| asking.contains(&ifindex));
+        std::mem::take(&mut known.is_news)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(seconds: u64) -> Time {
-        Time::ZERO + Span::from_secs(seconds)
-    }
-
-    fn schedulers(role: Role, own: Spread) -> Schedulers {
-        let mut known = Schedulers::new(role, own);
-        known.set_ports(vec![LocalPort {
-            name: "h1".to_owned(),
-            ifindex: 7,
-            mac: Mac([2, 0, 0, 0, 0, 1]),
-            pauses: None,
-        }]);
-        known
-    }
-
-    fn frame(role: Role, spread: Spread, seconds: u16) -> Vec<u8> {
-        let said = Announcement {
-            role,
-            spread,
-            seconds,
-            pauses: None,
-            name: "peer",
-        };
-        said.frame(Mac([2, 0, 0, 0, 0, 2]))
-    }
-
-    /// MG-9: what the peer said holds for as long as it said, at ports that there are; what makes
-    /// no sense is counted and changes nothing.
-    #[test]
-    fn what_was_heard_holds_for_a_time() {
-        let mut known = schedulers(Role::Switch, Spread::Flowlets);
-        known.hear(8, &frame(Role::Host, Spread::Packets, 4), at(1));
-        assert_eq!(known.rows(at(1))[0].peer, None);
-        known.hear(7, &frame(Role::Host, Spread::Packets, 4), at(1));
-        known.hear(7, &[0; 60], at(1));
-        known.hear(7, &[0; 3], at(1));
-        assert_eq!(known.bad, 2);
-        let row = &known.rows(at(4))[0];
-        assert_eq!(row.peer.as_deref(), Some("peer"));
-        assert_eq!(row.theirs.as_deref(), Some("packets"));
-        assert_eq!(
-            (row.own.as_str(), row.by_packet.as_str()),
-            ("flowlets", "host")
-        );
-        assert_eq!(known.rows(at(5))[0].theirs, None);
-        known.hear(7, &frame(Role::Host, Spread::Packets, 4), at(6));
-        known.hear(7, &frame(Role::Host, Spread::Packets, 0), at(6));
-        assert_eq!(known.rows(at(6))[0].theirs, None, "it said goodbye");
-        known.hear(7, &frame(Role::Host, Spread::Flows, 4), at(6));
-        known.set_ports(Vec::new());
-        assert!(known.rows(at(6)).is_empty() && known.heard.is_empty());
-    }
-
-    /// SW-12: what the peer says of pauses is known as long as the rest; a name is no command to a
-    /// terminal.
-    #[test]
-    fn pauses_are_heard_with_the_rest() {
-        let shared = SharedSchedulers::new(Role::Switch, Spread::Flowlets);
-        *shared.lock() = schedulers(Role::Switch, Spread::Flowlets);
-        let terms = PauseTerms {
-            response: None,
-            backlog: 131_072,
-        };
-        let said = Announcement {
-            role: Role::Host,
-            spread: Spread::Packets,
-            seconds: 4,
-            pauses: Some(terms),
-            name: "h1\x1b[2J\n",
-        };
-        assert_eq!(shared.pauses(7, at(1)), None);
-        let frame = said.frame(Mac([2, 0, 0, 0, 0, 2]));
-        shared.lock().hear(7, &frame, at(1));
-        let heard = shared.pauses(7, at(4)).expect("it was said");
-        assert_eq!((heard.role, heard.terms), (Role::Host, terms));
-        assert_eq!(heard.name, "h1\u{fffd}[2J\u{fffd}");
-        assert_eq!(shared.rows(at(4))[0].backlog_bytes, Some(131_072));
-        assert_eq!(shared.pauses(7, at(5)), None);
-        assert_eq!(shared.rows(at(5))[0].backlog_bytes, None);
-    }
-
-    /// MG-9: of two ends that spread packets the host does it, whichever end is asked.
-    #[test]
-    fn never_both_spread_packets() {
-        use Spread::{Flows, Packets};
-        for (host, switch, wanted) in [
-            (Packets, Packets, "host"),
-            (Packets, Flows, "host"),
-            (Flows, Packets, "switch"),
-            (Flows, Flows, "nobody"),
-        ] {
-            let mut at_switch = schedulers(Role::Switch, switch);
-            at_switch.hear(7, &frame(Role::Host, host, 4), at(1));
-            let mut at_host = schedulers(Role::Host, host);
-            at_host.hear(7, &frame(Role::Switch, switch, 4), at(1));
-            for known in [at_switch, at_host] {
-                assert_eq!(
-                    known.rows(at(2))[0].by_packet,
-                    wanted,
-                    "{host:?} {switch:?}"
-                );
-            }
-        }
-    }
-}
+mod tests;

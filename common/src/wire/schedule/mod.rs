@@ -14,6 +14,7 @@
 //!                type 0, or the end of the frame: no more
 //!     type 1     at least 8 bytes: nanoseconds until it obeys a pause, 0: it does not know;
 //!                bytes that its device still sends then
+//!     type 2     any bytes: who says this has heard nothing yet, and asks to be told at once
 //! ```
 //!
 //! Fields of other types are skipped, and so is what is longer than described. A frame without
@@ -31,7 +32,7 @@ pub const GROUP: Mac = Mac([0x01, 0x80, 0xc2, 0, 0, 0x0e]);
 /// Bytes of a name at most.
 pub const NAME_MAX: usize = 63;
 
-/// Bytes of a frame that are read at most: what is said today takes 96, the rest is for fields that
+/// Bytes of a frame that are read at most: what is said today takes 98, the rest is for fields that
 /// come later.
 pub const FRAME_MAX: usize = 256;
 
@@ -44,6 +45,9 @@ const END: u8 = 0;
 /// What still follows a pause, and how many bytes tell it.
 const PAUSE: u8 = 1;
 const PAUSE_LEN: u8 = 8;
+
+/// Type of a field: who says this asks to be told at once.
+const ASK: u8 = 2;
 
 /// Bytes of a field before its value.
 const FIELD_HEAD: usize = 2;
@@ -133,6 +137,8 @@ pub struct Announcement<'a> {
     pub seconds: u16,
     /// What follows a pause, if it obeys them and says so.
     pub pauses: Option<PauseTerms>,
+    /// It has heard nothing from whom it says this to, and asks to be told at once.
+    pub asks: bool,
     /// Its name; what is longer than [`NAME_MAX`] is cut off.
     pub name: &'a str,
 }
@@ -166,11 +172,13 @@ impl<'a> Announcement<'a> {
         }
         need(HEADER, bytes, HEAD + len)?;
         let name = std::str::from_utf8(&bytes[HEAD..HEAD + len]);
+        let fields = Fields::parse(&bytes[HEAD + len..])?;
         Ok(Self {
             role,
             spread: spread.ok_or_else(|| refused("spread", bytes[5].into()))?,
             seconds: be16(bytes, 6),
-            pauses: pauses(&bytes[HEAD + len..])?,
+            pauses: fields.pauses,
+            asks: fields.asks,
             name: name.map_err(|_| refused("name", bytes[HEAD].into()))?,
         })
     }
@@ -182,10 +190,11 @@ impl<'a> Announcement<'a> {
             end -= 1;
         }
         let name = &self.name.as_bytes()[..end];
-        let field = self
+        let pauses = self
             .pauses
             .map_or(0, |_| FIELD_HEAD + usize::from(PAUSE_LEN));
-        let len = ethernet::HEADER_LEN + HEAD + name.len() + field;
+        let ask = if self.asks { FIELD_HEAD } else { 0 };
+        let len = ethernet::HEADER_LEN + HEAD + name.len() + pauses + ask;
         let mut frame = vec![0; len.max(ethernet::MIN_LEN)];
         ethernet::emit(&mut frame, GROUP, own, ETHERTYPE);
         let body = &mut frame[ethernet::HEADER_LEN..];
@@ -195,148 +204,47 @@ impl<'a> Announcement<'a> {
         put(body, 6, self.seconds.to_be_bytes());
         body[8] = u8::try_from(name.len()).expect("at most 63");
         body[HEAD..HEAD + name.len()].copy_from_slice(name);
-        if let Some(pauses) = self.pauses {
-            let field = &mut body[HEAD + name.len()..];
-            put(field, 0, [PAUSE, PAUSE_LEN]);
-            pauses.emit(&mut field[FIELD_HEAD..]);
+        let fields = &mut body[HEAD + name.len()..];
+        if let Some(terms) = self.pauses {
+            put(fields, 0, [PAUSE, PAUSE_LEN]);
+            terms.emit(&mut fields[FIELD_HEAD..]);
+        }
+        if self.asks {
+            put(fields, pauses, [ASK, 0]);
         }
         frame
     }
 }
 
-/// The fields behind a name: what they say of pauses; of two that do the later one.
-fn pauses(mut fields: &[u8]) -> Result<Option<PauseTerms>> {
-    const HEADER: &str = "field of an announcement";
-    let mut found = None;
-    while let Some(kind) = fields.first().copied().filter(|kind| *kind != END) {
-        need(HEADER, fields, FIELD_HEAD)?;
-        let len = usize::from(fields[1]);
-        need(HEADER, fields, FIELD_HEAD + len)?;
-        let (value, rest) = fields[FIELD_HEAD..].split_at(len);
-        if kind == PAUSE {
-            need(HEADER, value, PAUSE_LEN.into())?;
-            found = Some(PauseTerms::parse(value));
+/// What the fields behind a name say; of two of one type the later one counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fields {
+    pauses: Option<PauseTerms>,
+    asks: bool,
+}
+
+impl Fields {
+    fn parse(mut fields: &[u8]) -> Result<Self> {
+        const HEADER: &str = "field of an announcement";
+        let mut found = Self::default();
+        while let Some(kind) = fields.first().copied().filter(|kind| *kind != END) {
+            need(HEADER, fields, FIELD_HEAD)?;
+            let len = usize::from(fields[1]);
+            need(HEADER, fields, FIELD_HEAD + len)?;
+            let (value, rest) = fields[FIELD_HEAD..].split_at(len);
+            match kind {
+                PAUSE => {
+                    need(HEADER, value, PAUSE_LEN.into())?;
+                    found.pauses = Some(PauseTerms::parse(value));
+                }
+                ASK => found.asks = true,
+                _ => {}
+            }
+            fields = rest;
         }
-        fields = rest;
+        Ok(found)
     }
-    Ok(found)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
-
-    fn said(name: &str) -> Announcement<'_> {
-        Announcement {
-            role: Role::Switch,
-            spread: Spread::Flowlets,
-            seconds: 4,
-            pauses: None,
-            name,
-        }
-    }
-
-    fn with_pauses(name: &str) -> Announcement<'_> {
-        let pauses = PauseTerms {
-            response: Some(Span::from_micros(100)),
-            backlog: 0x0102_0304,
-        };
-        Announcement {
-            pauses: Some(pauses),
-            ..said(name)
-        }
-    }
-
-    /// MG-9: each field is where the page says, and short frames are padded.
-    #[test]
-    fn fields_are_where_they_are_described() {
-        let frame = said("leaf1").frame(OWN);
-        assert_eq!(frame.len(), 60);
-        assert_eq!(frame[..6], [1, 0x80, 0xc2, 0, 0, 0x0e]);
-        assert_eq!(frame[6..14], [2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
-        assert_eq!(frame[14..28], *b"FSA1\x01\x02\x00\x04\x05leaf1");
-        assert!(frame[28..].iter().all(|byte| *byte == 0));
-        assert_eq!(Announcement::parse(&frame[14..]), Ok(said("leaf1")));
-        for cut in 0..14 {
-            assert!(Announcement::parse(&frame[14..14 + cut]).is_err());
-        }
-    }
-
-    /// SW-12: what follows a pause is said behind the name, where who does not know it reads
-    /// padding; fields of a later version are skipped; a cut one is refused.
-    #[test]
-    fn pauses_are_a_field_behind_the_name() {
-        let frame = with_pauses("leaf1").frame(OWN);
-        let field = [1, 8, 0, 1, 0x86, 0xa0, 1, 2, 3, 4];
-        assert_eq!(frame[14..28], *b"FSA1\x01\x02\x00\x04\x05leaf1");
-        assert_eq!(frame[28..38], field);
-        assert_eq!(Announcement::parse(&frame[14..]), Ok(with_pauses("leaf1")));
-        let long = "n".repeat(NAME_MAX);
-        let longest = with_pauses(&long).frame(OWN);
-        assert!(longest.len() < FRAME_MAX);
-        assert_eq!(Announcement::parse(&longest[14..]), Ok(with_pauses(&long)));
-
-        let body = &frame[14..28];
-        let read = |fields: &[u8]| {
-            let bytes = [body, fields].concat();
-            Announcement::parse(&bytes).map(|said| said.pauses)
-        };
-        let known = with_pauses("leaf1").pauses;
-        assert_eq!(read(&[]), Ok(None));
-        assert_eq!(read(&[&[9, 2, 7, 7], &field[..]].concat()), Ok(known));
-        let longer = [&[1, 9], &field[2..], &[5]].concat();
-        assert_eq!(read(&longer), Ok(known));
-        let unknown = read(&[1, 8, 0, 0, 0, 0, 0, 0, 0, 7]).unwrap().unwrap();
-        assert_eq!((unknown.response, unknown.backlog), (None, 7));
-        for cut in 1..field.len() {
-            assert!(read(&field[..cut]).is_err(), "{cut}");
-        }
-        assert!(read(&[1, 7, 0, 0, 0, 0, 0, 0, 0]).is_err(), "too short");
-        let at_once = Announcement {
-            pauses: Some(PauseTerms {
-                response: Some(Span::ZERO),
-                backlog: 0,
-            }),
-            ..said("leaf1")
-        };
-        let frame = at_once.frame(OWN);
-        let read = Announcement::parse(&frame[14..]).unwrap().pauses.unwrap();
-        assert_eq!(read.response, Some(Span::from_nanos(1)));
-    }
-
-    /// MG-9: what has no meaning is refused by its name.
-    #[test]
-    fn nonsense_is_refused() {
-        let good = said("leaf1").frame(OWN);
-        for (at, value, wanted) in [
-            (3, b'2', "version"),
-            (4, 2, "role"),
-            (5, 4, "spread"),
-            (8, 64, "name length"),
-            (9, 0xff, "name"),
-        ] {
-            let mut bytes = good[14..].to_vec();
-            bytes[at] = value;
-            let refused = Announcement::parse(&bytes).expect_err("nonsense");
-            assert!(matches!(refused, Error::Field { field, .. } if field == wanted));
-        }
-        let mut bytes = good[14..].to_vec();
-        bytes[8] = 60;
-        assert!(Announcement::parse(&bytes).is_err(), "the name is cut");
-    }
-
-    proptest! {
-        /// MG-9: whatever comes is read or refused; any name is said, or what fits of it.
-        #[test]
-        fn anything_is_read_or_refused(bytes: Vec<u8>, name: String) {
-            let _ = Announcement::parse(&bytes);
-            let frame = with_pauses(&name).frame(OWN);
-            let read = Announcement::parse(&frame[14..]).expect("it was written");
-            prop_assert!(name.starts_with(read.name) && read.name.len() + 3 >= name.len().min(63));
-            prop_assert_eq!(read.pauses, with_pauses("").pauses);
-        }
-    }
-}
+mod tests;

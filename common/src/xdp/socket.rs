@@ -110,8 +110,7 @@ pub struct AfXdpQueue {
     /// Descriptors on the transmit ring, and on the receive ring.
     ring: u32,
     receive_ring: u32,
-    /// Binary logarithm of the bytes between one frame and the next: each descriptor asks whose it
-    /// is, and a division would cost as much as all else that is done with it.
+    /// Binary logarithm of the bytes between one frame and the next: shifts are cheaper.
     frame_shift: u32,
     mode: Mode,
     in_flight: InFlight,
@@ -250,7 +249,7 @@ impl AfXdpQueue {
 
     /// Gives the kernel buffers to receive into, at most `max`.
     fn restock(&mut self, pool: &mut FramePool, max: u32) {
-        let (room, frame_len) = (self.kernel.rings.fill.room(max).min(max), self.frame_len());
+        let room = self.kernel.rings.fill.room(max).min(max);
         let mut put = 0;
         self.starved = false;
         while put < room {
@@ -261,10 +260,8 @@ impl AfXdpQueue {
             };
             assert!(self.region.owns(&frame), "a frame of another region");
             self.holders.lend(&frame, self.number);
-            self.kernel
-                .rings
-                .fill
-                .put(u64::from(frame.into_index()) * frame_len);
+            let address = u64::from(frame.into_index()) << self.frame_shift;
+            self.kernel.rings.fill.put(address);
             put += 1;
         }
         if put > 0 {

@@ -456,3 +456,101 @@ fn a_congested_path_slows_down_alone() {
         assert!(2 * path < connection, "{name}");
     }
 }
+
+#[test]
+fn survey() {
+    let Ok(what) = std::env::var("SURVEY") else { return };
+    let seeds: u64 = std::env::var("SEEDS").unwrap().parse().unwrap();
+    if what == "acks" {
+        let higher = &CASES[2];
+        let alike = Case {
+            queue: "[qos.priority_of_dscp]\n\"46\" = 3\n[[qos.queue]]\nqueues = [3]\nlimit_bytes = 8000000\n",
+            ..CASES[2]
+        };
+        for seed in 1..=seeds {
+            let mut text = flow("h1", "h9", Span::ZERO, LINE * 4);
+            for host in 2..=8 {
+                text.push_str(&flow(&format!("h{host}"), "h1", Span::ZERO, LINE * 4 / 7));
+            }
+            let during = Span::from_millis(2)..Span::from_millis(4);
+            let [with, without] = [higher, &alike].map(|case| {
+                let outcome = outcome(case, &text, seed);
+                let forth = busy(&outcome, wire(&outcome, "s1", "h9"), &during);
+                let back = busy(&outcome, wire(&outcome, "s1", "h1"), &during);
+                if seed <= 3 {
+                    let depth = &outcome.samples.wires[wire(&outcome, "s1", "h1")].depth;
+                    let depth9 = &outcome.samples.wires[wire(&outcome, "s1", "h9")].depth;
+                    let r = samples(&outcome, &during);
+                    let d = &depth[r.clone()];
+                    let mean = d.iter().map(|x| f64::from(*x)).sum::<f64>() / d.len() as f64;
+                    let d9 = &depth9[r];
+                    let mean9 = d9.iter().map(|x| f64::from(*x)).sum::<f64>() / d9.len() as f64;
+                    println!("   {}: back {back:.3} mean depth h1 {mean:.0} h9 {mean9:.0}", seed);
+                    for part in 0..8 {
+                        let from = Span::from_micros(2000 + 250 * part);
+                        let to = Span::from_micros(2250 + 250 * part);
+                        print!(" {:.3}", busy(&outcome, wire(&outcome, "s1", "h9"), &(from..to)));
+                    }
+                    println!();
+                }
+                (forth, deepest(&outcome, "h1", &during))
+            });
+            println!("acks seed {seed}: {with:.3?}, and in one class {without:.3?}");
+        }
+        return;
+    }
+    const STEP: u64 = 2_000;
+    for case in CASES.iter().filter(|case| case.name == what) {
+        let mut worst = [1.0_f64; 3];
+        let mut below = 0;
+        for seed in 1..=seeds {
+            let flows = [("h1", 5), ("h2", 3), ("h3", 2), ("h4", 1)];
+            let steps = (0..).map(|step| Span::from_micros(STEP * step));
+            let text = flows.iter().zip(steps);
+            let text: String = text
+                .map(|((host, lines), start)| flow(host, "h9", start, LINE * lines))
+                .collect();
+            let outcome = outcome(case, &text, seed);
+            let fair: Vec<f64> = (2..=4).map(|flows| {
+                let end = Span::from_micros(STEP * flows as u64);
+                let begin = Span::from_micros(STEP * (flows as u64 - 1)) + case.fair.0;
+                jain(&outcome, flows, &(begin..end))
+            }).collect();
+            let after: Vec<f64> = (2..=4).map(|flows| {
+                let end = Span::from_micros(STEP * flows as u64);
+                let begin = Span::from_micros(STEP * (flows as u64 - 1)) + TWENTY_ROUND_TRIPS;
+                jain(&outcome, flows, &(begin..end))
+            }).collect();
+            let shares: Vec<f64> = (1..=4).map(|h| busy(&outcome, wire(&outcome, &format!("h{h}"), "s1"), &(Span::from_micros(7000)..Span::from_micros(8000)))).collect();
+            for i in 0..3 { worst[i] = worst[i].min(fair[i]); }
+            if fair.iter().any(|f| *f < 0.9) { below += 1; }
+            println!("{} seed {seed}: Jain {fair:.3?} from 20 RTT {after:.3?} shares {shares:.2?}", case.name);
+        }
+        println!("{what}: worst {worst:.3?} below 0.9: {below} of {seeds}");
+    }
+}
+
+#[test]
+fn compared() {
+    let Ok(only) = std::env::var("ONLY") else { return };
+    let dir = std::env::var("DIR").unwrap();
+    let with = std::env::var("WITH").ok();
+    let seeds = std::env::var("SEEDS").unwrap();
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices").join(dir);
+    let with = with.map(|it| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices").join(it));
+    let comparison =
+        twin::compare::Comparison::load(&dir, None, with.as_deref(), &only).unwrap();
+    for file in &comparison.matrices {
+        let scenario = comparison.scenario(file).unwrap();
+        for seed in seeds.split(',').map(|it| it.parse().unwrap()) {
+            let outcome = run(&scenario, seed).unwrap_or_else(|failure| panic!("{failure}"));
+            let row = comparison.row(&outcome);
+            println!("{} seed {seed}: {:?} median {:.1} again {} time-outs {}", row.name, row.tail, row.median, row.retransmits, row.timeouts);
+            let mut times: Vec<_> = outcome.flows.iter().filter_map(|flow| flow.fct_ns).collect();
+            times.sort_unstable();
+            times.reverse();
+            times.truncate(12);
+            println!("   {times:?}");
+        }
+    }
+}

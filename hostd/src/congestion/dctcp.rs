@@ -82,8 +82,19 @@ impl Dctcp {
 
     fn end_of_window(&mut self) {
         let part = self.marked / self.came;
-        self.alpha += GAIN * (part - self.alpha);
-        if self.marked > 0.0 {
+        if crate::path::tune(10) > 0.5 && self.alpha >= 1.0 {
+            if part > 0.0 {
+                self.alpha = part;
+            }
+        } else {
+            self.alpha += GAIN * (part - self.alpha);
+        }
+        if crate::path::tune(11) > 0.5 {
+            if self.marked > 0.0 {
+                self.window *= 1.0 - self.alpha / 2.0;
+            }
+            self.window += 1.0;
+        } else if self.marked > 0.0 {
             self.window *= 1.0 - self.alpha / 2.0;
         } else {
             self.window += 1.0;

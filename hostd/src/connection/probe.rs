@@ -57,7 +57,7 @@ impl QueuePair {
             return Departure::Nothing;
         };
         let avoided = self.pulse.failed_path();
-        let Some(choice) = peer.steering.choose(free, (0, true), avoided, now) else {
+        let Some(choice) = peer.steering.choose(free, (0, true, false), avoided, now) else {
             return Departure::Nothing;
         };
         let Some(addressing) = peer.ways.of(choice.port) else {

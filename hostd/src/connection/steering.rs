@@ -290,7 +290,7 @@ impl Steering {
     pub(super) fn choose(
         &mut self,
         free: PortSet,
-        (in_flight, probe): (u32, bool),
+        (in_flight, probe, ending): (u32, bool, bool),
         other_than: Option<u8>,
         now: Time,
     ) -> Option<Choice> {
@@ -303,7 +303,7 @@ impl Steering {
         }
         let lanes = &self.lanes;
         let open = |path| lanes.is_open(path);
-        let free = (free, in_flight == 0);
+        let free = (free, in_flight == 0, ending);
         let path = self.paths.select_among(other_than, free, now, open);
         Some(Choice {
             port: self.paths.port(path.entropy),
@@ -365,6 +365,11 @@ impl Steering {
         self.count(self.paths.port(feedback.entropy)).lost += 1;
         self.paths.on_feedback(feedback, now);
         self.lanes.doubted(path);
+    }
+
+    /// A packet with value `value` did not come, though later ones did, and left so long ago.
+    pub(super) fn overdue(&mut self, value: u8, age: Span, other: Span) {
+        self.paths.overdue(value, age, other);
     }
 
     /// A retransmission time-out expired.

@@ -146,7 +146,7 @@ impl QueuePair {
         let in_flight = sender.map_or(0, |sender| sender.flight().in_flight());
         let choice = peer
             .steering
-            .choose(free, (in_flight, outgoing.probe), outgoing.again, now);
+            .choose(free, (in_flight, outgoing.probe, self.requester.queue.is_ending()), outgoing.again, now);
         let Some(choice) = choice else {
             pool.give(frame);
             return Departure::Nothing;

@@ -104,6 +104,10 @@ struct Plan {
     blocks: Blocks,
 }
 
+pub(crate) fn tune(i: usize) -> f64 {
+    spray::tune::get(i)
+}
+
 impl Plan {
     /// Entropy values over so many `paths`: one path has one.
     const fn values_over(&self, paths: usize) -> usize {
@@ -211,7 +215,7 @@ impl PathSet {
     /// The path of the next packet; not the entropy value `other_than`, with which its last copy
     /// was lost, as long as there is a choice (HT-42).
     pub(crate) fn select(&mut self, other_than: Option<u8>, free: PortSet, now: Time) -> Choice {
-        self.select_among(other_than, (free, false), now, |_| true)
+        self.select_among(other_than, (free, false, false), now, |_| true)
     }
 
     /// The same, among the paths that are `open`, if they have one value each and one is open;
@@ -219,7 +223,7 @@ impl PathSet {
     pub(crate) fn select_among(
         &mut self,
         other_than: Option<u8>,
-        (free, idle): (PortSet, bool),
+        (free, idle, ending): (PortSet, bool, bool),
         now: Time,
         open: impl Fn(u8) -> bool,
     ) -> Choice {
@@ -244,6 +248,7 @@ impl PathSet {
         let mut choice = self.selector.select(
             now,
             other_than,
+            ending,
             |id| {
                 let path = &paths[usize::from(id)];
                 path.carries
@@ -405,12 +410,20 @@ impl PathSet {
         if let (Selector::Spray(spray, _), Some(Path { carries: true, .. })) =
             (&mut self.selector, path)
         {
-            spray.on_feedback(feedback.entropy, feedback.fate);
+            let took = if spray::tune::get(0) < 1.5 { feedback.delay } else { feedback.took };
+            spray.on_feedback(feedback.entropy, feedback.fate, took);
         }
         if self.selector.flow() == Some(feedback.path)
             && let Some(round_trip) = self.round_trip(feedback.path)
         {
             self.reroute.on_feedback(feedback, round_trip, now);
+        }
+    }
+
+    /// A packet with value `value` did not come, though later ones did, and left so long ago.
+    pub(crate) fn overdue(&mut self, value: u8, age: Span, other: Span) {
+        if let Selector::Spray(spray, _) = &mut self.selector {
+            spray.overdue(value, age, other);
         }
     }
 

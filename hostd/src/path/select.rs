@@ -105,6 +105,7 @@ impl Selector {
         &mut self,
         now: Time,
         other_than: Option<u8>,
+        ending: bool,
         usable: impl Fn(u8) -> bool,
         through: impl Fn(u8) -> bool,
     ) -> Choice {
@@ -119,7 +120,7 @@ impl Selector {
         };
         match self {
             Self::Spray(spray, last) => {
-                let entropy = spray.choose(other_than, now, &through);
+                let entropy = spray.choose(other_than, now, ending, &through);
                 let path = match last.checked_add(1) {
                     Some(paths) => entropy % paths,
                     None => entropy,

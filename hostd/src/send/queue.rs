@@ -115,6 +115,15 @@ impl SendQueue {
         after.all(|entry| entry.request.opcode.is_local())
     }
 
+    /// Whether the last packets are being sent.
+    pub(crate) fn is_ending(&self) -> bool {
+        let n = crate::path::tune(5);
+        let Some(entry) = self.entries.get(self.cursor) else {
+            return n > 0.0;
+        };
+        n > 0.0 && f64::from(entry.packets - self.packet.unwrap_or(0)) < n && self.sends_last()
+    }
+
     /// Whether the request that is being sent is the oldest.
     pub(crate) fn at_front(&self) -> bool {
         self.cursor == 0

@@ -16,6 +16,9 @@ pub(crate) struct Feedback {
     /// The round-trip time of the packet that caused the acknowledgement: the newest that is known
     /// of the network.
     pub(crate) delay: Option<Span>,
+    /// How long its only copy and the answer were under way, at least: the packet that caused the
+    /// acknowledgement took this long, and others arrived after the acknowledgement before.
+    pub(crate) took: Option<Span>,
     /// Whether it arrived.
     pub(crate) fate: PacketFate,
 }

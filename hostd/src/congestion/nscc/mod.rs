@@ -278,7 +278,7 @@ impl Nscc {
                 } else {
                     1.0
                 },
-            first: (product * FIRST).clamp(self.mtu, most),
+            first: (product * FIRST * crate::path::tune(9).max(1.0)).clamp(self.mtu, most),
             fair,
             share: if self.crowd >= CROWD { fair } else { 0.0 },
             most,

@@ -25,6 +25,8 @@ pub(super) struct Sender {
     /// The requests of packets that were acknowledged, oldest first, until they are taken; for
     /// services without an order.
     acked: Option<VecDeque<u32>>,
+    /// When the last acknowledgement came.
+    heard: Time,
 }
 
 impl Sender {
@@ -37,6 +39,7 @@ impl Sender {
             rtt: RttEstimator::default(),
             measured: None,
             acked: None,
+            heard: Time::ZERO,
         }
     }
 
@@ -152,6 +155,7 @@ impl Sender {
         let delay = self.flight.in_flight_at(ack.trigger);
         let delay = delay.filter(|(_, slot)| slot.copies == 1);
         let delay = delay.map(|(_, slot)| now.since(slot.sent));
+        let gap = now.since(self.heard);
         let recovery = &mut self.recovery;
         let acked = &mut self.acked;
         let verdict = self.flight.acknowledge(ack, |slot, arrived| {
@@ -182,8 +186,11 @@ impl Sender {
                     marked,
                 }
             };
+            let age = now.since(slot.sent);
+            let least = if trigger { age } else { age - gap.min(age) };
             let feedback = Feedback {
                 delay,
+                took: (slot.copies == 1).then_some(least),
                 ..feedback(slot, round_trip, fate)
             };
             steering.feedback(&feedback, in_flight, now);
@@ -191,6 +198,10 @@ impl Sender {
         let Verdict::Valid(news) = verdict else {
             return self.without_news(verdict, ack, now, steering, counters);
         };
+        self.heard = now;
+        if let Some(slot) = self.flight.oldest().filter(|slot| slot.copies == 1) {
+            steering.overdue(slot.entropy, now.since(slot.sent), delay.unwrap_or(Span::ZERO));
+        }
         if let Some(crowd) = ack.crowd() {
             steering.crowd(crowd, now);
         }
@@ -428,6 +439,7 @@ fn feedback(slot: &Slot, round_trip: Option<Span>, fate: PacketFate) -> Feedback
         sent: slot.sent,
         round_trip,
         delay: round_trip,
+        took: None,
         fate,
     }
 }

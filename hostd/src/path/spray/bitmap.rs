@@ -2,6 +2,8 @@
 //! penalty of four bits for each value as in uet-htsim's `UecMpBitmap`).
 
 use super::super::shuffle::{Shuffle, differs};
+use super::late::Arrival;
+use super::tune;
 use crate::verbs::PacketFate;
 
 /// Penalty of a mark, of a trim, and of a loss, which is the most there is.
@@ -62,6 +64,19 @@ impl Bitmap {
             PacketFate::Lost => LOST,
             PacketFate::Delivered { marked: false, .. } | PacketFate::NotReady => return,
         };
+        self.add(value, more);
+    }
+
+    /// A packet with value `value` came so late.
+    pub(super) fn on_arrival(&mut self, value: u8, arrival: Arrival) {
+        match arrival {
+            Arrival::Usual => {}
+            Arrival::Late => self.add(value, tune::get(7) as u8),
+            Arrival::Slow => self.add(value, LOST),
+        }
+    }
+
+    fn add(&mut self, value: u8, more: u8) {
         if let Some(penalty) = self.penalties.get_mut(usize::from(value)) {
             *penalty = penalty.saturating_add(more).min(LOST);
         }

@@ -6,17 +6,21 @@
 //!   recycling   values that led through no congestion are used again, others if there are none
 //!               (REPS); after a time-out nothing new is tried for a while
 //!   combined    recycling first, bitmap if there is nothing to recycle
+//!   late        what comes later than the rest
 //! ```
 //!
 //! Oblivious spraying never takes a value out, whatever becomes of packets (HT-36).
 
 mod bitmap;
+mod late;
 mod recycle;
+pub(crate) mod tune;
 
 use super::shuffle::{Shuffle, differs};
 use crate::verbs::{PacketFate, Spraying};
 use bitmap::Bitmap;
-use common::time::Time;
+use common::time::{Span, Time};
+use late::Lateness;
 use recycle::Recycler;
 
 /// See the module.
@@ -25,7 +29,7 @@ pub(crate) enum Spray {
     /// See [`Spraying::Oblivious`].
     Oblivious(Shuffle),
     /// See [`Spraying::Bitmap`].
-    Bitmap(Bitmap),
+    Bitmap(Bitmap, Lateness),
     /// See [`Spraying::Recycling`].
     Recycling(Recycler, Shuffle),
     /// See [`Spraying::Combined`].
@@ -38,7 +42,7 @@ impl Spray {
         let order = Shuffle::new(values, seed);
         match spraying {
             Spraying::Oblivious => Self::Oblivious(order),
-            Spraying::Bitmap => Self::Bitmap(Bitmap::new(order, values)),
+            Spraying::Bitmap => Self::Bitmap(Bitmap::new(order, values), Lateness::default()),
             Spraying::Recycling => Self::Recycling(Recycler::default(), order),
             Spraying::Combined => Self::Combined(Recycler::default(), Bitmap::new(order, values)),
         }
@@ -50,31 +54,55 @@ impl Spray {
         &mut self,
         other_than: Option<u8>,
         now: Time,
+        ending: bool,
         through: impl Fn(u8) -> bool,
     ) -> u8 {
         let other = |value| differs(value, other_than);
         match self {
             Self::Oblivious(order) => order.next_usable_through(other, through),
-            Self::Bitmap(bitmap) => bitmap.choose(other_than, through),
+            Self::Bitmap(bitmap, _) => bitmap.choose(other_than, through),
             Self::Recycling(recycler, order) => recycler
-                .take(other_than, now, &through)
+                .take(other_than, now, ending, &through)
                 .unwrap_or_else(|| order.next_usable_through(other, through)),
             Self::Combined(recycler, bitmap) => recycler
-                .take(other_than, now, &through)
+                .take(other_than, now, ending, &through)
                 .unwrap_or_else(|| bitmap.choose(other_than, through)),
         }
     }
 
-    /// What became of a packet with value `value`.
-    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
+    /// What became of a packet with value `value`, and how long its way took, if that is known.
+    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate, took: Option<Span>) {
         match self {
             Self::Oblivious(_) => {}
-            Self::Bitmap(bitmap) => bitmap.on_feedback(value, fate),
-            Self::Recycling(recycler, _) => recycler.on_feedback(value, fate),
-            Self::Combined(recycler, bitmap) => {
-                recycler.on_feedback(value, fate);
+            Self::Bitmap(bitmap, lateness) => {
                 bitmap.on_feedback(value, fate);
+                if tune::get(6) > 1.5 {
+                    bitmap.on_arrival(value, lateness.judge(took));
+                }
             }
+            Self::Recycling(recycler, _) => {
+                recycler.on_feedback(value, fate, took);
+            }
+            Self::Combined(recycler, bitmap) => {
+                let arrival = recycler.on_feedback(value, fate, took);
+                bitmap.on_feedback(value, fate);
+                bitmap.on_arrival(value, arrival);
+            }
+        }
+    }
+
+    /// A packet with value `value` did not come, though later ones did, and left so long ago.
+    pub(super) fn overdue(&mut self, value: u8, age: Span, other: Span) {
+        match self {
+            Self::Recycling(recycler, _) => {
+                recycler.overdue(value, age, other);
+            }
+            Self::Combined(recycler, bitmap) => {
+                if recycler.overdue(value, age, other) {
+                    bitmap.on_arrival(value, late::Arrival::Slow);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -84,7 +112,7 @@ impl Spray {
         let among = |value| entries.contains(&value);
         match self {
             Self::Oblivious(order) => order.set(entries),
-            Self::Bitmap(bitmap) => bitmap.set(entries),
+            Self::Bitmap(bitmap, _) => bitmap.set(entries),
             Self::Recycling(recycler, order) => {
                 recycler.keep(among);
                 order.set(entries);

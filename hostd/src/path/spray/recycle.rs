@@ -4,6 +4,8 @@
 //! in the ring, used before or not, led somewhere not long ago.
 
 use super::super::shuffle::differs;
+use super::late::{Arrival, Lateness};
+use super::tune;
 use crate::bit_set::BitSet;
 use crate::verbs::PacketFate;
 use common::time::{Span, Time};
@@ -43,7 +45,9 @@ pub(crate) struct Recycler {
     /// By value: whether the last packet that came back of it had come through without a mark.
     good: BitSet<4>,
     /// A packet was trimmed: so values of packets that came through did lead round full queues.
-    trims: bool,
+    uneven: bool,
+    /// How late packets are.
+    lateness: Lateness,
     /// So many packets take new values first.
     unexplored: u16,
 }
@@ -58,7 +62,8 @@ impl Default for Recycler {
             cursor: 0,
             frozen_until: Time::ZERO,
             good: BitSet::default(),
-            trims: false,
+            uneven: false,
+            lateness: Lateness::default(),
             unexplored: 0,
         }
     }
@@ -71,6 +76,7 @@ impl Recycler {
         &mut self,
         other_than: Option<u8>,
         now: Time,
+        ending: bool,
         through: impl Fn(u8) -> bool,
     ) -> Option<u8> {
         if self.unexplored > 0 {
@@ -81,7 +87,7 @@ impl Recycler {
             return Some(value).filter(|value| differs(*value, other_than));
         }
         if now >= self.frozen_until || self.known == 0 {
-            return self.take_again(other_than, through);
+            return self.take_again(other_than, ending, through);
         }
         let newest = self.known.min(FROZEN);
         self.cursor = (self.cursor + 1) % newest;
@@ -90,8 +96,8 @@ impl Recycler {
     }
 
     /// A value that was used already, led through then, and did so since.
-    fn take_again(&mut self, other_than: Option<u8>, through: impl Fn(u8) -> bool) -> Option<u8> {
-        if !self.trims || self.known < ENOUGH {
+    fn take_again(&mut self, other_than: Option<u8>, ending: bool, through: impl Fn(u8) -> bool) -> Option<u8> {
+        if !(self.uneven || ending) || self.known < ENOUGH {
             return None;
         }
         for _ in 0..self.known {
@@ -112,7 +118,11 @@ impl Recycler {
     /// Takes the oldest value that leads through. Those before it are as if they were put in later.
     fn take_fresh(&mut self, through: impl Fn(u8) -> bool) -> Option<u8> {
         let mut ages = (1..=self.fresh).rev();
-        let back = ages.find(|back| through(self.ring[self.place(*back)]))?;
+        let skip = tune::get(12) > 0.5;
+        let back = ages.find(|back| {
+            let value = self.ring[self.place(*back)];
+            through(value) && !(skip && !self.good.get(u32::from(value)))
+        })?;
         let value = self.ring[self.place(back)];
         for older in back..self.fresh {
             self.ring[self.place(older)] = self.ring[self.place(older + 1)];
@@ -122,8 +132,34 @@ impl Recycler {
         Some(value)
     }
 
-    /// What became of a packet with value `value`.
-    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
+    /// A packet with value `value` did not come, though later ones did.
+    pub(super) fn overdue(&mut self, value: u8, age: Span, other: Span) -> bool {
+        let slow = if tune::get(6) > 2.5 {
+            other != Span::ZERO && tune::get(4) > 0.0 && age.nanos() as f64 > tune::get(4) * other.nanos() as f64
+        } else {
+            self.lateness.is_slow(age)
+        };
+        if slow {
+            self.uneven = true;
+            self.good.clear(u32::from(value));
+        }
+        slow
+    }
+
+    /// What became of a packet with value `value`, and how long its way took, if that is known.
+    /// Returns how late it came, as far as that matters.
+    pub(super) fn on_feedback(
+        &mut self,
+        value: u8,
+        fate: PacketFate,
+        took: Option<Span>,
+    ) -> Arrival {
+        let arrival = match self.lateness.judge(took) {
+            _ if tune::get(0) < 0.5 => Arrival::Usual,
+            // Among few known values, those that are in use would come back ever more often.
+            Arrival::Late if self.uneven && tune::get(3) > 0.5 => Arrival::Usual,
+            arrival => arrival,
+        };
         let good = PacketFate::Delivered {
             newest_copy: true,
             marked: false,
@@ -133,17 +169,19 @@ impl Recycler {
             PacketFate::Trimmed | PacketFate::Lost => true,
             PacketFate::NotReady => false,
         };
-        self.trims |= fate == PacketFate::Trimmed;
+        let bad = bad || arrival != Arrival::Usual;
+        self.uneven |= fate == PacketFate::Trimmed || (arrival == Arrival::Slow && tune::get(8) < 0.5);
         if bad {
             self.good.clear(u32::from(value));
         }
-        if fate == good {
+        if fate == good && !bad {
             self.good.set(u32::from(value));
             self.ring[usize::from(self.head)] = value;
             self.head = (self.head + 1) % RING;
             self.fresh = (self.fresh + 1).min(RING);
             self.known = (self.known + 1).min(RING);
         }
+        arrival
     }
 
     /// Forgets the values that are not `among` those in use any more, and explores the others.

@@ -19,7 +19,7 @@ fn at(micros: u64) -> Time {
 
 fn draw(spray: &mut Spray, count: usize) -> Vec<u8> {
     (0..count)
-        .map(|_| spray.choose(None, at(0), |_| true))
+        .map(|_| spray.choose(None, at(0), false, |_| true))
         .collect()
 }
 
@@ -31,7 +31,7 @@ fn oblivious_spraying_heeds_nothing() {
     let mut orders = BTreeSet::new();
     for _ in 0..20 {
         for value in 0..=u8::MAX {
-            spray.on_feedback(value, PacketFate::Lost);
+            spray.on_feedback(value, PacketFate::Lost, None);
         }
         spray.timed_out(at(0));
         let round = draw(&mut spray, 256);
@@ -46,8 +46,8 @@ fn oblivious_spraying_heeds_nothing() {
 fn a_bitmap_passes_bad_values_over() {
     let mut spray = Spray::new(Spraying::Bitmap, 16, 7);
     draw(&mut spray, 16);
-    spray.on_feedback(3, MARKED);
-    spray.on_feedback(9, PacketFate::Lost);
+    spray.on_feedback(3, MARKED, None);
+    spray.on_feedback(9, PacketFate::Lost, None);
     let rounds: Vec<Vec<u8>> = (0..40).map(|_| draw(&mut spray, 16)).collect();
     let first = |value: u8| rounds.iter().position(|round| round.contains(&value));
     assert!(first(3).is_some_and(|round| round <= 2), "{:?}", first(3));
@@ -55,7 +55,7 @@ fn a_bitmap_passes_bad_values_over() {
     assert!((12..=18).contains(&back), "after {back} rounds");
     // With all of them bad there is a choice all the same.
     for value in 0..16 {
-        spray.on_feedback(value, PacketFate::Lost);
+        spray.on_feedback(value, PacketFate::Lost, None);
     }
     draw(&mut spray, 100);
 }
@@ -66,9 +66,9 @@ fn what_came_through_is_used_again() {
     for spraying in [Spraying::Recycling, Spraying::Combined] {
         let mut spray = Spray::new(spraying, 256, 7);
         for value in [10, 20, 30] {
-            spray.on_feedback(value, GOOD);
-            spray.on_feedback(value + 1, MARKED);
-            spray.on_feedback(value + 2, PacketFate::Trimmed);
+            spray.on_feedback(value, GOOD, None);
+            spray.on_feedback(value + 1, MARKED, None);
+            spray.on_feedback(value + 2, PacketFate::Trimmed, None);
         }
         assert_eq!(draw(&mut spray, 3), [10, 20, 30]);
         let next: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
@@ -83,19 +83,19 @@ fn known_values_come_before_new_ones() {
     for spraying in [Spraying::Recycling, Spraying::Combined] {
         let mut spray = Spray::new(spraying, 256, 7);
         for value in 0..20 {
-            spray.on_feedback(value, GOOD);
+            spray.on_feedback(value, GOOD, None);
         }
         draw(&mut spray, 20);
         let new: BTreeSet<_> = draw(&mut spray, 100).into_iter().collect();
         assert!(new.len() > 80, "nothing trims: {}", new.len());
         for (value, fate) in [(3, MARKED), (4, PacketFate::Trimmed), (5, PacketFate::Lost)] {
-            spray.on_feedback(value, fate);
+            spray.on_feedback(value, fate, None);
         }
         let again: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
         let good = (0..20).filter(|value| !(3..=5).contains(value));
         assert_eq!(again, good.collect(), "{spraying:?}");
         for value in 0..20 {
-            spray.on_feedback(value, MARKED);
+            spray.on_feedback(value, MARKED, None);
         }
         let new: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
         assert!(new.len() > 150, "{spraying:?}: {}", new.len());
@@ -107,7 +107,7 @@ fn known_values_come_before_new_ones() {
 fn a_time_out_freezes_what_is_known() {
     let mut spray = Spray::new(Spraying::Recycling, 256, 7);
     for value in [10, 20, 30] {
-        spray.on_feedback(value, GOOD);
+        spray.on_feedback(value, GOOD, None);
     }
     spray.timed_out(at(1_000));
     let used = |spray: &mut Spray, micros| {
@@ -115,7 +115,7 @@ fn a_time_out_freezes_what_is_known() {
         values.collect::<BTreeSet<_>>()
     };
     assert_eq!(used(&mut spray, 1_000), BTreeSet::from([10, 20, 30]));
-    spray.on_feedback(40, GOOD);
+    spray.on_feedback(40, GOOD, None);
     assert_eq!(used(&mut spray, 10_999), BTreeSet::from([10, 20, 30, 40]));
     let later = at(1_000) + Span::from_millis(10);
     assert!(used(&mut spray, later.nanos() / 1_000).len() > 90);
@@ -133,10 +133,10 @@ fn a_retransmission_goes_another_way() {
     for spraying in all {
         let mut spray = Spray::new(spraying, 2, 7);
         for _ in 0..50 {
-            spray.on_feedback(1, GOOD);
-            assert_eq!(spray.choose(Some(1), at(0), |_| true), 0, "{spraying:?}");
+            spray.on_feedback(1, GOOD, None);
+            assert_eq!(spray.choose(Some(1), at(0), false, |_| true), 0, "{spraying:?}");
         }
         let mut alone = Spray::new(spraying, 1, 7);
-        assert_eq!(alone.choose(Some(0), at(0), |_| true), 0);
+        assert_eq!(alone.choose(Some(0), at(0), false, |_| true), 0);
     }
 }

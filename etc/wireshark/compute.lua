@@ -37,6 +37,7 @@ f.slot = ProtoField.uint16("inc.slot", "Slot", base.DEC)
 f.slot_version = ProtoField.uint8("inc.slot_version", "Version of the slot", base.DEC)
 f.sequence = ProtoField.uint64("inc.sequence", "Sequence", base.DEC)
 f.contributions = ProtoField.uint64("inc.contributions", "Contributions", base.HEX)
+f.complete = ProtoField.uint16("inc.complete", "Complete beyond the slots before", base.DEC)
 f.length = ProtoField.uint16("inc.length", "Length", base.DEC)
 f.checksum = ProtoField.uint32("inc.checksum", "Checksum", base.HEX)
 f.tag = ProtoField.bytes("inc.tag", "Tag")
@@ -56,6 +57,7 @@ f.levels = ProtoField.uint8("inc.levels", "Levels above", base.DEC)
 f.above_rank = ProtoField.uint16("inc.above.rank", "Rank of the switch", base.DEC)
 f.above_size = ProtoField.uint16("inc.above.size", "Switches", base.DEC)
 f.above_trees = ProtoField.uint16("inc.above.trees", "Trees", base.DEC)
+f.above_first = ProtoField.uint16("inc.above.first", "First switch above", base.DEC)
 f.lease = ProtoField.uint32("inc.lease", "Lease (ms)", base.DEC)
 local wrong = ProtoExpert.new("inc.wrong", "Not as it should be", expert.group.MALFORMED, expert.severity.ERROR)
 inc.experts = { wrong }
@@ -90,6 +92,7 @@ local function show_join(tree, bytes)
         above:add(f.above_rank, bytes(at, 2))
         above:add(f.above_size, bytes(at + 2, 2))
         above:add(f.above_trees, bytes(at + 4, 2))
+        above:add(f.above_first, bytes(at + 6, 2))
     end
 end
 
@@ -125,6 +128,9 @@ local function show_chunk(tree, bytes, length)
     tree:add(f.slot_version, bytes(15, 1), bytes(15, 1):bitfield(7, 1))
     tree:add(f.sequence, bytes(16, 8))
     tree:add(f.contributions, bytes(24, 8))
+    if bytes(0, 1):bitfield(4, 4) == 2 then
+        tree:add(f.complete, bytes(34, 2))
+    end
 end
 
 function inc.dissector(bytes, pinfo, root)

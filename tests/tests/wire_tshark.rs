@@ -387,6 +387,8 @@ fn the_script_for_wireshark_shows_compute() {
         "inc.slots",
         "inc.above.trees",
         "inc.lease",
+        "inc.complete",
+        "inc.above.first",
     ];
     let all = compute_samples();
     let found = dissect(&all, &names, Some(script));
@@ -404,6 +406,8 @@ fn the_script_for_wireshark_shows_compute() {
         assert_eq!(chunk("contribution")[..9], sum);
         let max = ["2", "1", "4", "2", "6", "1", "70", "4", "16"];
         assert_eq!(chunk("result")[..9], max);
+        assert_eq!(chunk("result")[18..], ["60", ""]);
+        assert_eq!(chunk("contribution")[18], "");
         let broadcast = ["1", "2", "", "", "6", "1", "70", "4", "5"];
         assert_eq!(chunk("broadcast")[..9], broadcast);
         assert_eq!(chunk("barrier")[..3], ["2", "3", ""]);
@@ -411,10 +415,11 @@ fn the_script_for_wireshark_shows_compute() {
             let values = chunk(name);
             assert_eq!(values[0], kind);
             assert_eq!(values[9..12], of);
-            assert_eq!(values[12..], ["1", "9", "3", "", "", ""], "{name}");
+            let rest = ["1", "9", "3", "", "", "", "", ""];
+            assert_eq!(values[12..], rest, "{name}");
         }
-        assert_eq!(chunk("join")[13..], ["9", "3", "128", "4", ""]);
-        assert_eq!(chunk("admit")[14..], ["3", "64", "", "2000"]);
+        assert_eq!(chunk("join")[13..], ["9", "3", "128", "4", "", "", "3"]);
+        assert_eq!(chunk("admit")[14..], ["3", "64", "", "2000", "", ""]);
         for (name, kind) in [("keepalive", "7"), ("alive", "8"), ("left", "10")] {
             assert_eq!(chunk(name)[0], kind);
         }

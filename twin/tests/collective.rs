@@ -95,6 +95,28 @@ fn exchanges_are_levels() {
     assert!(times[2] * 10 <= times[0] * 13, "{times:?}");
 }
 
+/// SW-42: what is lost is noticed by what comes after it. Of 48 members each chunk lacks somebody's
+/// contribution or result, and yet only what is lost twice, and the end, wait for time-outs. Most of
+/// what it takes with 5 % is the joining, which is repeated each tenth of a second.
+#[test]
+fn few_losses_wait_for_time_outs() {
+    let two = leaf_spine(4, 2, 4);
+    let star = "[topology]\nkind = \"star\"\nhosts = 16\n".to_owned();
+    for (fabric, trees, loss, most) in [
+        (&star, 1, 0.01, 20_000_000),
+        (&star, 1, 0.05, 300_000_000),
+        (&two, 2, 0.05, 500_000_000),
+    ] {
+        let text = format!(
+            "{fabric}[[job]]\nmembers = 3\nsize = \"256KiB\"\ntrees = {trees}\n\
+             [[fault]]\nkind = \"impairment\"\nlink = \"*\"\nloss = {loss}\n"
+        );
+        let took = time(&outcome(&text));
+        println!("{loss} is lost: {took} ns");
+        assert!(took < most, "{took} ns with {loss}");
+    }
+}
+
 /// A number from the environment.
 fn number(name: &str, default: u64) -> u64 {
     let set = std::env::var(name).ok().and_then(|it| it.parse().ok());

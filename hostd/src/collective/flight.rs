@@ -27,8 +27,9 @@ enum Standing {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     standing: Standing,
-    /// When the contribution left first.
+    /// When the contribution left last, and how often it has.
     sent: Time,
+    times: u8,
     /// When it is late.
     due: Time,
     /// Time-outs so far.
@@ -40,6 +41,7 @@ struct Slot {
 const IDLE: Slot = Slot {
     standing: Standing::Idle,
     sent: Time::ZERO,
+    times: 0,
     due: Time::NEVER,
     late: 0,
     again: false,
@@ -68,7 +70,14 @@ pub(super) struct Flight {
     timers: Timers,
     /// Slots that wait to be sent again, in the order in which they were late.
     late: VecDeque<usize>,
-    rtt: RttEstimator,
+    /// The switch had completed all chunks before this one.
+    told: u64,
+    /// When the oldest chunk was asked for because of that, the first one that was not sent.
+    asked: u64,
+    /// How long results take. Other members have their part in that.
+    results: RttEstimator,
+    /// How long the switch takes to answer what was sent again.
+    answers: RttEstimator,
     patience: Patience,
 }
 
@@ -91,7 +100,10 @@ impl Flight {
             under_way: 0,
             timers,
             late: VecDeque::with_capacity(slots),
-            rtt: RttEstimator::default(),
+            told: 0,
+            asked: 0,
+            results: RttEstimator::default(),
+            answers: RttEstimator::default(),
             patience,
         }
     }
@@ -120,9 +132,15 @@ impl Flight {
         usize::try_from(sequence % self.slots.len() as u64).expect("below the number of slots")
     }
 
-    /// The time-out of a contribution that was late so often.
+    /// The time-out of a contribution that was late so often. Results take longer where others wait
+    /// for what they lost, and more so the longer those wait: so the time of answers bounds it.
     fn time_out(&self, late: u8) -> Span {
-        let usual = self.rtt.late_after().unwrap_or(self.patience.initial);
+        let results = self.results.late_after();
+        let answers = self.answers.late_after().map(|it| it.times(2));
+        // Before there was an answer, by the quickest result.
+        let answers = answers.or_else(|| Some(self.results.shortest()?.times(8)));
+        let usual = results.into_iter().chain(answers).min();
+        let usual = usual.unwrap_or(self.patience.initial);
         let backed_off = usual.max(self.patience.least).times(1 << late.min(16));
         backed_off.min(self.patience.most)
     }
@@ -139,6 +157,7 @@ impl Flight {
         self.slots[place] = Slot {
             standing: Standing::UnderWay,
             sent: now,
+            times: 1,
             ..IDLE
         };
         self.next += 1;
@@ -167,7 +186,9 @@ impl Flight {
     /// The chunk that was late leaves again.
     pub(super) fn depart_again(&mut self, now: Time) {
         if let Some(place) = self.late.pop_front() {
-            self.slots[place].again = false;
+            let slot = &mut self.slots[place];
+            (slot.again, slot.sent) = (false, now);
+            slot.times = slot.times.saturating_add(1);
             self.set_due(place, now);
         }
     }
@@ -185,8 +206,52 @@ impl Flight {
                 continue;
             }
             slot.late = slot.late.saturating_add(1);
+            self.send_again(place);
+        }
+    }
+
+    fn send_again(&mut self, place: usize) {
+        let slot = &mut self.slots[place];
+        if slot.standing == Standing::UnderWay && !slot.again {
             slot.again = true;
             self.late.push_back(place);
+        }
+    }
+
+    /// The switch has later contributions of this member than that to an awaited chunk: it was
+    /// lost.
+    pub(super) fn lost(&mut self, sequence: u64) {
+        self.send_again(self.place(sequence));
+    }
+
+    /// The result of chunk `sequence` says that all before `before` are complete: results of those
+    /// that are awaited were lost, and are asked for. The oldest chunk is again when a result comes
+    /// that left after it was.
+    pub(super) fn complete(&mut self, sequence: u64, before: u64) {
+        let before = before.min(self.next);
+        for lost in self.told.max(self.prefix)..before {
+            self.send_again(self.place(lost));
+        }
+        self.told = self.told.max(before);
+        if self.prefix < before && sequence >= self.asked {
+            self.asked = self.next;
+            self.send_again(self.place(self.prefix));
+        }
+    }
+
+    /// The switch answers what was sent again. What was sent twice tells how long that takes.
+    pub(super) fn answered(&mut self, sequence: u64, now: Time) {
+        let slot = &self.slots[self.place(sequence)];
+        if slot.times == 2 {
+            self.answers.sample(now.since(slot.sent));
+        }
+    }
+
+    /// An answer to what was sent again comes after the result: it was sent again too early.
+    pub(super) fn hasty(&mut self) {
+        let quickest = || Some(self.results.shortest()?.times(4));
+        if let Some(usual) = self.answers.smoothed().or_else(quickest) {
+            self.answers.sample(usual.times(2));
         }
     }
 
@@ -215,8 +280,8 @@ impl Flight {
         let place = self.place(sequence);
         let slot = &mut self.slots[place];
         slot.again = false;
-        if slot.late == 0 {
-            self.rtt.sample(now.since(slot.sent));
+        if slot.times == 1 {
+            self.results.sample(now.since(slot.sent));
         }
         self.under_way -= 1;
         sequence == self.prefix
@@ -252,11 +317,107 @@ impl Flight {
 
     /// The time that results take, once measured.
     pub(super) const fn smoothed(&self) -> Option<Span> {
-        self.rtt.smoothed()
+        self.results.smoothed()
     }
 
     /// Slots.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience = Patience {
+        least: Span::from_millis(1),
+        initial: Span::from_millis(20),
+        most: Span::from_millis(500),
+    };
+
+    fn again(flight: &mut Flight, now: Time) -> Vec<u64> {
+        let next = || {
+            let late = flight.late()?;
+            flight.depart_again(now);
+            Some(late)
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    /// HT-50: results of chunks that the switch had completed before another one, whose result
+    /// came, are asked for at once and once; the oldest again when what left after that has its
+    /// result.
+    #[test]
+    fn lost_results_are_asked_for() {
+        let (mut flight, now) = (Flight::new(8, 0, PATIENCE), Time::ZERO);
+        for _ in 0..6 {
+            flight.depart(now);
+        }
+        flight.complete(4, 2);
+        assert_eq!(again(&mut flight, now), [0, 1]);
+        flight.complete(5, 2);
+        assert!(again(&mut flight, now).is_empty());
+        flight.complete(5, 3);
+        assert_eq!(again(&mut flight, now), [2]);
+        flight.depart(now);
+        flight.complete(6, 3);
+        assert_eq!(again(&mut flight, now), [0]);
+        assert!(flight.came(0, now));
+        flight.advance();
+        flight.complete(6, u64::MAX);
+        assert_eq!(
+            again(&mut flight, now),
+            [3, 4, 5, 6],
+            "none that was not sent"
+        );
+    }
+
+    /// HT-50: a contribution that the switch lacks leaves at once; one that waits to do so does not
+    /// twice, and none whose result is here.
+    #[test]
+    fn lost_contributions_leave_again() {
+        let (mut flight, now) = (Flight::new(8, 0, PATIENCE), Time::ZERO);
+        flight.depart(now);
+        flight.depart(now);
+        flight.lost(0);
+        flight.lost(0);
+        assert_eq!(again(&mut flight, now), [0]);
+        assert!(!flight.came(1, now));
+        flight.keep(1, &[]);
+        flight.lost(1);
+        flight.complete(1, 2);
+        assert_eq!(again(&mut flight, now), [0]);
+    }
+
+    /// HT-50: where others lose, results are late; what is lost here is not waited for as long,
+    /// once it is known how soon the switch answers. Answers that come after the result make it
+    /// longer.
+    #[test]
+    fn answers_bound_the_time_out() {
+        let mut flight = Flight::new(4, 0, PATIENCE);
+        let mut now = Time::ZERO;
+        let millis = Span::from_millis;
+        for sequence in 0..20 {
+            flight.depart(now);
+            now += millis(300);
+            flight.came(sequence, now);
+            flight.advance();
+        }
+        assert!(flight.time_out(0) >= millis(300));
+        for sequence in 20..40 {
+            flight.depart(now);
+            flight.lost(sequence);
+            assert_eq!(again(&mut flight, now), [sequence]);
+            now += millis(2);
+            flight.answered(sequence, now);
+            flight.came(sequence, now);
+            flight.advance();
+        }
+        let bounded = flight.time_out(0);
+        assert!(bounded < millis(5), "{bounded}");
+        flight.hasty();
+        assert!(flight.time_out(0) > bounded);
+        assert_eq!(flight.time_out(16), PATIENCE.most);
     }
 }

@@ -227,7 +227,7 @@ impl<M: RegionMemory> Engine<M> {
         let qpn = connection.qpn;
         match action {
             Action::Nothing => {}
-            Action::Repeat => self.repeat(number),
+            Action::Repeat => self.repeat_lost(number),
             Action::Connect => {
                 if let Said::Reply(reply) = said {
                     self.complete_connect(number, reply);
@@ -362,7 +362,14 @@ impl<M: RegionMemory> Engine<M> {
         self.notify(Event::Disconnected { connection, qpn });
     }
 
-    /// Sends the last message of a connection again.
+    /// Sends the last message of a connection again after it, or the answer to it, was lost: twice,
+    /// as each copy takes another way, and some ways may lead nowhere.
+    fn repeat_lost(&mut self, number: u32) {
+        self.repeat(number);
+        self.repeat(number);
+    }
+
+    /// Sends the last message of a connection.
     pub(super) fn repeat(&mut self, number: u32) {
         let Some(connection) = self.connections.get(number) else {
             return;
@@ -581,8 +588,12 @@ impl<M: RegionMemory> Engine<M> {
         let wait = timeout.times(1 << connection.tries.min(16));
         connection.deadline = Some(now + wait);
         connection.tries += 1;
+        let is_first = connection.tries == 1;
         if connection.message.is_some() || self.compose_message(number) {
-            self.repeat(number);
+            match is_first {
+                true => self.repeat(number),
+                false => self.repeat_lost(number),
+            }
         }
         self.rewake(number);
     }

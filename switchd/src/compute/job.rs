@@ -133,6 +133,12 @@ impl Job {
         trees.max(1)
     }
 
+    /// The chunk here that is chunk `sequence` of a parent.
+    pub(super) fn sequence_below(&self, parent: usize, sequence: u64) -> Option<u64> {
+        let own = sequence.checked_mul(self.trees().into())?;
+        own.checked_add(parent as u64)
+    }
+
     /// What this switch asks of its parents.
     pub(super) fn join_above(&self) -> Join {
         let levels = self.terms.levels();

@@ -22,8 +22,39 @@ pub(super) struct Parent {
     pub(super) sent: Time,
     /// It knows that this switch has left.
     pub(super) left: bool,
-    /// The smoothed round trip and how it varies (RFC 6298).
-    smoothed: Option<(Span, Span)>,
+    /// Chunks of its before this one were looked at, whether their results were lost.
+    pub(super) told: u64,
+    /// How long results take that were asked for once. Others have their part in it.
+    results: RoundTrip,
+    quickest: Option<Span>,
+    /// How long its answers take to what was sent again.
+    answers: RoundTrip,
+}
+
+/// A smoothed time and how it varies (RFC 6298).
+#[derive(Clone, Copy, Debug, Default)]
+struct RoundTrip(Option<(Span, Span)>);
+
+impl RoundTrip {
+    /// RFC 6298 §2.
+    fn note(&mut self, took: Span) {
+        let took = took.nanos();
+        let (smoothed, varies) = match self.0 {
+            None => (took, took / 2),
+            Some((smoothed, varies)) => {
+                let (smoothed, varies) = (smoothed.nanos(), varies.nanos());
+                let off = smoothed.abs_diff(took);
+                ((7 * smoothed + took) / 8, (3 * varies + off) / 4)
+            }
+        };
+        self.0 = Some((Span::from_nanos(smoothed), Span::from_nanos(varies)));
+    }
+
+    /// After which time something is late, once measured.
+    fn late_after(self) -> Option<u64> {
+        let (smoothed, varies) = self.0?;
+        Some(smoothed.nanos() + 4 * varies.nanos())
+    }
 }
 
 impl Parent {
@@ -34,7 +65,10 @@ impl Parent {
             heard: now,
             sent: now,
             left: false,
-            smoothed: None,
+            told: 0,
+            results: RoundTrip::default(),
+            quickest: None,
+            answers: RoundTrip::default(),
         }
     }
 
@@ -48,29 +82,78 @@ impl Parent {
         self.terms.map_or(0, |(_, terms)| terms.slots)
     }
 
-    /// Notes how long a result took that was asked for once (RFC 6298 §2).
-    pub(super) fn note_round_trip(&mut self, took: Span) {
-        let took = took.nanos();
-        let (smoothed, varies) = match self.smoothed {
-            None => (took, took / 2),
-            Some((smoothed, varies)) => {
-                let (smoothed, varies) = (smoothed.nanos(), varies.nanos());
-                let off = smoothed.abs_diff(took);
-                ((7 * smoothed + took) / 8, (3 * varies + off) / 4)
-            }
-        };
-        self.smoothed = Some((Span::from_nanos(smoothed), Span::from_nanos(varies)));
+    /// Notes how long a result took that was asked for once.
+    pub(super) fn note_result(&mut self, took: Span) {
+        self.results.note(took);
+        self.quickest = Some(self.quickest.map_or(took, |it| it.min(took)));
     }
 
-    /// After which time something that was sent up so often is sent again.
+    /// Notes how long an answer took to what was sent for the second time.
+    pub(super) fn note_answer(&mut self, took: Span) {
+        self.answers.note(took);
+    }
+
+    /// When a sign of life is due: soon if what was sent last is not answered.
+    pub(super) fn next_sign(&self, lease: Span) -> Time {
+        let part = if self.heard < self.sent { 16 } else { 4 };
+        self.sent + lease.divided_by(part)
+    }
+
+    /// After which time something that was sent up so often is sent again. Results take longer
+    /// where others wait for what they lost; the time of answers bounds what follows from that.
     pub(super) fn patience(&self, tries: u8, lease: Span) -> Span {
         let most = lease.nanos() / 4;
-        let first = match self.smoothed {
-            Some((smoothed, varies)) => smoothed.nanos() + 4 * varies.nanos(),
-            None => most / 8,
-        };
+        let results = self.results.late_after().unwrap_or(most / 8);
+        let quickest = self.quickest.map_or(u64::MAX, |it| it.times(8).nanos());
+        let answers = self.answers.late_after().map_or(quickest, |it| 2 * it);
+        let first = results.min(answers);
         let first = first.max(RETRY_LEAST.nanos());
         let doubled = first.saturating_mul(1 << tries.saturating_sub(1).min(6));
         Span::from_nanos(doubled.min(most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::PortId;
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    const LEASE: Span = Span::from_secs(2);
+
+    fn parent() -> Parent {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let peer = Peer {
+            remote: address,
+            local: address,
+            port: PortId(0),
+        };
+        Parent::new(peer, Time::ZERO)
+    }
+
+    /// SW-42: what others lose makes results late, but not what is sent again.
+    #[test]
+    fn answers_bound_the_patience() {
+        let mut parent = parent();
+        for _ in 0..20 {
+            parent.note_result(Span::from_millis(300));
+        }
+        assert!(parent.patience(1, LEASE) >= Span::from_millis(300));
+        for _ in 0..20 {
+            parent.note_answer(Span::from_millis(5));
+        }
+        assert!(parent.patience(1, LEASE) < Span::from_millis(12));
+        assert!(parent.patience(9, LEASE) <= LEASE.divided_by(4));
+    }
+
+    /// SW-42: a parent that has not answered hears more often that this switch lives.
+    #[test]
+    fn signs_that_are_not_answered_are_repeated_soon() {
+        let mut parent = parent();
+        let at = |millis| Time::ZERO + Span::from_millis(millis);
+        (parent.sent, parent.heard) = (at(100), at(100));
+        assert_eq!(parent.next_sign(LEASE), at(600));
+        parent.sent = at(600);
+        assert_eq!(parent.next_sign(LEASE), at(725));
     }
 }

@@ -105,6 +105,11 @@ pub(super) struct Slots {
     pub(super) open: usize,
     /// Those that are pending.
     pub(super) pending: usize,
+    /// All chunks before this one are complete.
+    oldest: u64,
+    /// By rank: the chunk behind the last one that it contributed to. Members send chunks in their
+    /// order, so what a rank lacks before this one was lost on its way.
+    ahead: Vec<u64>,
     /// None of them is late before.
     pub(super) late: Time,
     /// The place at which the next search for late ones begins.
@@ -148,6 +153,8 @@ impl Slots {
             kept: vec![0; if is_kept { places * payload * size } else { 0 }],
             open: 0,
             pending: 0,
+            oldest: 0,
+            ahead: vec![0; size],
             late: Time::NEVER,
             search: 0,
         }
@@ -218,6 +225,8 @@ impl Slots {
             self.begin(place, chunk);
         }
         self.add(place, rank, chunk);
+        let ahead = &mut self.ahead[usize::from(rank)];
+        *ahead = (*ahead).max(chunk.sequence + 1);
         let everybody = self.everybody();
         let entry = &mut self.entries[place];
         entry.is_ce |= is_ce;
@@ -352,6 +361,41 @@ impl Slots {
         let before = std::mem::replace(&mut self.entries[place].state, State::Complete);
         self.pending -= usize::from(before == State::Pending);
         self.open -= 1;
+        while self.in_state(self.oldest, State::Complete).is_some() {
+            self.oldest += 1;
+        }
+    }
+
+    /// The place of a chunk, if it is there and in this state.
+    pub(super) fn in_state(&self, sequence: u64, state: State) -> Option<usize> {
+        let place = self.place(Slot::of(sequence, self.count));
+        let entry = self.entries.get(place)?;
+        (entry.sequence == sequence && entry.state == state).then_some(place)
+    }
+
+    /// What the result of a place says of chunks before it.
+    pub(super) fn complete_at(&self, place: usize) -> u16 {
+        Chunk::complete_at(self.entries[place].sequence, self.oldest, self.count)
+    }
+
+    /// The chunk behind the last one that a rank contributed to.
+    pub(super) fn ahead(&self, rank: u16) -> u64 {
+        self.ahead.get(usize::from(rank)).copied().unwrap_or(0)
+    }
+
+    /// The place of a chunk to which others have contributed and this rank has not.
+    pub(super) fn lacks(&self, sequence: u64, rank: u16) -> Option<usize> {
+        let place = self.in_state(sequence, State::Filling)?;
+        (self.entries[place].contributed & 1 << rank == 0).then_some(place)
+    }
+
+    /// The ranks that are ahead of a chunk to which they have not contributed, a bit each.
+    pub(super) fn skipped_by(&self, place: usize) -> u64 {
+        let entry = &self.entries[place];
+        let ahead = (0_u32..).zip(&self.ahead);
+        let ahead = ahead.filter(|(_, ahead)| **ahead > entry.sequence);
+        let bits = ahead.fold(0, |bits, (rank, _)| bits | 1 << rank);
+        bits & !entry.contributed
     }
 
     /// Takes the result of a parent, of the chunk that stands here as `sequence`. Returns its
@@ -405,6 +449,7 @@ mod tests {
                 slot: Slot::of(sequence, 2),
                 sequence,
                 contributions: 1 << rank,
+                complete: 0,
                 data: &[],
             };
             let taken = slots.take(rank, Flags::default(), false, &chunk);

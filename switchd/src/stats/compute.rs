@@ -24,6 +24,8 @@ pub struct ComputeStats {
     pub results: Counter,
     /// Results that were sent again because a member asked again.
     pub served_again: Counter,
+    /// Contributions that members were asked for because later ones had come.
+    pub asked: Counter,
     /// Contributions that were sent to parents, and those that were sent again.
     pub sent_up: Counter,
     /// Contributions to parents that were sent again.

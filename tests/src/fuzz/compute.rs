@@ -69,6 +69,7 @@ fn message<'a>(program: &mut Program<'_>, data: &'a [u8]) -> (Flags, u16, Messag
         slot: Slot::of(sequence, u16::from(program.u8() % 4)),
         sequence,
         contributions: 1 << rank,
+        complete: 0,
         data: &data[..usize::from(program.u8()) % data.len()],
     };
     let terms = Terms {
@@ -81,6 +82,7 @@ fn message<'a>(program: &mut Program<'_>, data: &'a [u8]) -> (Flags, u16, Messag
         rank: 0,
         size: 2,
         trees: 1 + u16::from(program.u8() % 3),
+        first: u16::from(program.u8() % 3),
     };
     let join = Join {
         slots: terms.slots,

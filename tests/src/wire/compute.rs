@@ -24,10 +24,15 @@ pub fn compute_messages() -> Vec<(&'static str, Packet<'static>)> {
         slot: Slot::of(70, 64),
         sequence: 70,
         contributions: 4,
+        complete: 0,
         data,
     };
     let sum = Work::Allreduce(Operation::Sum, Element::F32);
     let max = Work::Reduce(Operation::Max, Element::I64);
+    let result = Chunk {
+        complete: 60,
+        ..chunk(max, &[1; 16])
+    };
     let verdict = Verdict {
         reason: Reason::MemberLost,
         level: 1,
@@ -38,6 +43,7 @@ pub fn compute_messages() -> Vec<(&'static str, Packet<'static>)> {
         rank: 1,
         size: 2,
         trees: 4,
+        first: 3,
     };
     let join = Join {
         slots: 128,
@@ -59,7 +65,7 @@ pub fn compute_messages() -> Vec<(&'static str, Packet<'static>)> {
             "contribution",
             Message::Contribution(chunk(sum, b"\0\0\x80\x3f")),
         ),
-        ("result", Message::Result(chunk(max, &[1; 16]))),
+        ("result", Message::Result(result)),
         ("error", Message::Error(verdict)),
         ("join", Message::Join(join)),
         ("admit", Message::Admit(terms)),

@@ -85,10 +85,15 @@ pub fn judge(
         }
     }
     // One leaf says one thing. So do all, if all live.
+    let is_missing = |reason: &EndReason| *reason == EndReason::Told(Reason::MemberMissing);
     for (leaf, reason, blamed) in &told {
         let other = told.iter().find(|other| {
             let same = (&other.1, &other.2) == (reason, blamed);
-            !same && (!by_switch || (other.0 == *leaf && !dead.contains(leaf) && !is_cut))
+            // A leaf that loses a member while the job forms has not joined the switches above:
+            // they miss the leaf, and do not know because of whom.
+            let is_apart = other.0 != *leaf && (is_missing(reason) || is_missing(&other.1));
+            let may_differ = by_switch || is_apart;
+            !same && (!may_differ || (other.0 == *leaf && !dead.contains(leaf) && !is_cut))
         });
         if let Some(other) = other {
             return Err(format!(

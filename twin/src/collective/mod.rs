@@ -205,6 +205,7 @@ impl Seating {
             rank: small(leaf),
             size: small(self.leaves.len()),
             trees: small(self.spines.len()),
+            first: 0,
         };
         let levels = [above];
         let levels = &levels[..usize::from(!self.spines.is_empty())];

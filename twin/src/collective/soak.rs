@@ -27,15 +27,20 @@ use std::sync::Arc;
 use std::time::Instant;
 use switchd::config::Compute;
 
-/// How long a case may take: all members must come in five seconds, each level has a lease of two,
-/// and hosts wait for a switch that says nothing for [`JOIN_TIMEOUT`].
+/// How long a case may take beside its collectives: all members must come in five seconds, each
+/// level has a lease of two, hosts wait for a switch that says nothing for [`JOIN_TIMEOUT`], and one
+/// that died may come back after a minute.
 const DURATION: Span = Span::from_secs(120);
+
+/// The least time after which a contribution is sent again: that of leaves, which is the longer.
+const AGAIN: Span = Span::from_millis(4);
 
 /// Milliseconds that a job may take to be complete.
 const JOIN_TIMEOUT: u64 = 9_000;
 
-/// Bytes of the vectors of all members of a job at most: simulations take real time.
-const BYTES: u64 = 256 << 20;
+/// Contributions to a collective at most, of all members: simulations take real time. 64 members may
+/// have vectors of 16 MiB in the longest chunks.
+const CONTRIBUTIONS: u64 = 1 << 20;
 
 /// Random jobs.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +137,8 @@ pub fn scenario(seed: u64, longest: u32) -> Scenario {
     let jobs: Vec<Job> = (1..=count)
         .map(|number| job(&mut dice, &plan, number, longest))
         .collect();
-    let mut faults = impairments(&mut dice, &plan);
+    let impairment = impairment(&mut dice);
+    let mut faults = on_all_links(impairment, &plan);
     let death = death(&mut dice, &plan);
     faults.extend(death);
     let members: usize = jobs.iter().map(|job| job.hosts.len()).sum();
@@ -146,7 +152,7 @@ pub fn scenario(seed: u64, longest: u32) -> Scenario {
         name: "jobs".to_owned(),
         about,
         seed,
-        duration: DURATION,
+        duration: duration(&jobs, &impairment),
         sample: Span::from_millis(100),
         carries: dice.one_in(2),
         lossless: false,
@@ -221,19 +227,21 @@ fn job(dice: &mut Dice, plan: &Plan, number: usize, longest: u32) -> Job {
         super::own_address(plan, node).is_none()
     });
     let most = spines.count().clamp(1, 4);
-    let (bytes, members) = (dice.log(4, longest), hosts.len() as u64);
-    let most_bytes = u32::try_from((BYTES / members).min(u64::from(longest))).unwrap_or(longest);
+    let bytes = dice.log(4, longest);
     let tasks = dice.count(1, if bytes > 1 << 16 { 1 } else { 8 });
+    let trees = u16::try_from(dice.count(1, most)).expect("few");
+    let slots = dice.pick(&[4, 16, 64, 256, 512]);
+    let payload = dice.pick(&[64, 512, 1400, 1400, 1400]);
+    let most_bytes = CONTRIBUTIONS / hosts.len() as u64 * u64::from(payload);
+    let bytes = bytes.min(u32::try_from(most_bytes).unwrap_or(longest));
     Job {
         name: format!("job {number}"),
         start: Span::from_micros(dice.between(0, 300)),
-        trees: u16::try_from(dice.count(1, most)).expect("few"),
-        slots: dice.pick(&[4, 16, 64, 256, 512]),
-        payload: dice.pick(&[64, 512, 1400, 1400, 1400]),
+        trees,
+        slots,
+        payload,
         deterministic: dice.one_in(2),
-        tasks: (0..tasks)
-            .map(|_| task(dice, hosts.len(), bytes.min(most_bytes)))
-            .collect(),
+        tasks: (0..tasks).map(|_| task(dice, hosts.len(), bytes)).collect(),
         hosts,
     }
 }
@@ -263,17 +271,45 @@ fn task(dice: &mut Dice, members: usize, bytes: u32) -> Task {
 
 /// What happens to frames: nothing, or up to 5 % lost each way, up to 10 % twice, some late, one of
 /// two thousand broken.
-fn impairments(dice: &mut Dice, plan: &Plan) -> Vec<PlannedFault> {
+fn impairment(dice: &mut Dice) -> Impairment {
     if dice.one_in(4) {
-        return Vec::new();
+        return Impairment::default();
     }
-    let impairment = Impairment {
+    Impairment {
         loss: dice.pick(&[0.0, 0.001, 0.01, 0.05]),
         corruption: dice.pick(&[0.0, 0.0005]),
         duplication: dice.pick(&[0.0, 0.01, 0.1]),
         reordering: dice.pick(&[0.0, 0.01, 0.1]),
         lateness: Span::from_micros(dice.pick(&[20, 200, 3000])),
+    }
+}
+
+/// How long a case may take: as long as its jobs would one after the other, each in rounds of its
+/// slots. Of a round some message is lost again and again, of all that the members of the job send,
+/// and each time what follows is waited for twice as long.
+fn duration(jobs: &[Job], impairment: &Impairment) -> Span {
+    let lost = 1.0 - (1.0 - impairment.loss - impairment.corruption).powi(4);
+    let of_job = |job: &Job| {
+        let members = u32::try_from(job.hosts.len()).expect("few");
+        let mut missing = f64::from(members * u32::from(job.slots)) * lost;
+        let mut round = AGAIN.times(2) + impairment.lateness.times(4);
+        while missing > 1.0 {
+            missing *= lost;
+            round = round.times(2);
+        }
+        let chunks = |task: &Task| task.len.div_ceil(job.payload.into()).max(1);
+        let chunks: u64 = job.tasks.iter().map(|it| u64::from(chunks(it))).sum();
+        round.times(chunks.div_ceil(job.slots.into()))
     };
+    jobs.iter()
+        .map(of_job)
+        .fold(DURATION, |sum, time| sum + time)
+}
+
+fn on_all_links(impairment: Impairment, plan: &Plan) -> Vec<PlannedFault> {
+    if impairment == Impairment::default() {
+        return Vec::new();
+    }
     let links = 0..plan.links.len();
     let planned = links.map(|link| PlannedFault {
         fault: Target::Here(Fault::Impairment(link, impairment)),

@@ -147,6 +147,9 @@ pub struct Level {
     pub size: u16,
     /// How many parents share the slots: each is the root of a tree, or part of one.
     pub trees: u16,
+    /// Where these begin in the configuration of the switch that is joined. Behind its last parent
+    /// comes its first one.
+    pub first: u16,
 }
 
 /// The levels above a switch, the nearest first.
@@ -240,14 +243,12 @@ impl Join {
                 rank: be16(&bytes, at),
                 size: be16(&bytes, at + 2),
                 trees: be16(&bytes, at + 4),
+                first: be16(&bytes, at + 6),
             };
             let sane = usize::from(read.size) <= RANKS && read.rank < read.size && read.trees > 0;
             let is_there = number < usize::from(count);
             if (is_there && !sane) || (!is_there && read != Level::default()) {
                 return Err(refused("level", read.size.into()));
-            }
-            if be16(&bytes, at + 6) != 0 {
-                return Err(refused("reserved", be16(&bytes, at + 6).into()));
             }
             *level = read;
         }
@@ -290,6 +291,7 @@ impl Join {
             put(&mut bytes, at, level.rank.to_be_bytes());
             put(&mut bytes, at + 2, level.size.to_be_bytes());
             put(&mut bytes, at + 4, level.trees.to_be_bytes());
+            put(&mut bytes, at + 6, level.first.to_be_bytes());
         }
         bytes
     }

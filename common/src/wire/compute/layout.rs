@@ -31,7 +31,7 @@ pub(super) mod field {
     pub(in super::super) const SEQUENCE: usize = 16;
     pub(in super::super) const CONTRIBUTIONS: usize = 24;
     pub(in super::super) const LENGTH: usize = 32;
-    pub(in super::super) const RESERVED: usize = 34;
+    pub(in super::super) const COMPLETE: usize = 34;
     pub(in super::super) const CHECKSUM: usize = 36;
     pub(in super::super) const TAG: usize = 40;
 }

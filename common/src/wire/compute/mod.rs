@@ -17,7 +17,7 @@
 //!   ├───────────────────────────────────────────────────────────────┤
 //!   │                  contributions, eight bytes                   │
 //!   ├───────────────────────────────┬───────────────────────────────┤
-//!   │            length             │           reserved            │
+//!   │            length             │           complete            │
 //!   ├───────────────────────────────┴───────────────────────────────┤
 //!   │                           checksum                            │
 //!   ├───────────────────────────────────────────────────────────────┤
@@ -127,8 +127,28 @@ pub struct Chunk<'a> {
     pub sequence: u64,
     /// Whose vectors are in it, a bit for each rank of the level.
     pub contributions: u64,
+    /// Of a result: see [`Self::complete_before`]; zero on the way up.
+    pub complete: u16,
     /// The vector; empty if there is none.
     pub data: &'a [u8],
+}
+
+impl Chunk<'_> {
+    /// What a result of a job with so many slots says of others: all chunks before the one that is
+    /// returned were complete when it was sent. Zero in the field says no more than what follows
+    /// from the order of chunks.
+    #[inline]
+    pub const fn complete_before(&self, slots: u16) -> u64 {
+        let beyond = self.sequence.saturating_add(self.complete as u64);
+        beyond.saturating_sub(slots as u64)
+    }
+
+    /// The field of a result that was sent when all chunks before `oldest` were complete.
+    #[inline]
+    pub fn complete_at(sequence: u64, oldest: u64, slots: u16) -> u16 {
+        let beyond = oldest.saturating_add(slots.into());
+        u16::try_from(beyond.saturating_sub(sequence)).unwrap_or(u16::MAX)
+    }
 }
 
 /// What a message says.
@@ -156,11 +176,14 @@ pub enum Message<'a> {
     Left,
 }
 
+/// The number of that kind.
+const RESULT: u8 = 2;
+
 impl Message<'_> {
     const fn kind(&self) -> u8 {
         match self {
             Self::Contribution(_) => 1,
-            Self::Result(_) => 2,
+            Self::Result(_) => RESULT,
             Self::Error(_) => 3,
             Self::Join(_) => 4,
             Self::Admit(_) => 5,
@@ -247,9 +270,9 @@ impl<'a> Packet<'a> {
         if checksum(bytes) != be32(bytes, field::CHECKSUM) {
             return Err(Error::Checksum { header: HEADER });
         }
-        let reserved = be16(bytes, field::RESERVED);
-        if reserved != 0 {
-            return Err(refused("reserved", reserved.into()));
+        let complete = be16(bytes, field::COMPLETE);
+        if complete != 0 && first & 0xf != RESULT {
+            return Err(refused("complete", complete.into()));
         }
         let flags = bytes[field::FLAGS];
         if flags & !Flags::ALL != 0 {
@@ -277,15 +300,16 @@ impl<'a> Packet<'a> {
             _ => Err(refused("length", be16(header, field::LENGTH).into())),
         };
         let message = match kind {
-            1 | 2 => {
+            1 | RESULT => {
                 let chunk = Chunk {
                     work: Work::read(array(header, field::WORK))?,
                     slot: Slot::read(be16(header, field::SLOT)),
                     sequence: be64(header, field::SEQUENCE),
                     contributions: be64(header, field::CONTRIBUTIONS),
+                    complete: be16(header, field::COMPLETE),
                     data: payload,
                 };
-                let is_result = kind == 2;
+                let is_result = kind == RESULT;
                 check_chunk(&chunk, flags, is_result)?;
                 return Ok(if is_result {
                     Message::Result(chunk)
@@ -344,6 +368,7 @@ impl<'a> Packet<'a> {
                 put(out, field::SEQUENCE, chunk.sequence.to_be_bytes());
                 let contributions = chunk.contributions.to_be_bytes();
                 put(out, field::CONTRIBUTIONS, contributions);
+                put(out, field::COMPLETE, chunk.complete.to_be_bytes());
                 out[HEADER_LEN..].copy_from_slice(chunk.data);
             }
             Message::Error(verdict) | Message::Refuse(verdict) | Message::Leave(verdict) => {

@@ -11,6 +11,7 @@ const CHUNK: Chunk<'static> = Chunk {
     },
     sequence: 0x0304_0506_0708_090a,
     contributions: 0x0b0c_0d0e_0f10_1112,
+    complete: 0,
     data: &[1, 2, 3, 4],
 };
 
@@ -46,11 +47,13 @@ fn join() -> Join {
             rank: 1,
             size: 2,
             trees: 4,
+            first: 2,
         },
         Level {
             rank: 0,
             size: 64,
             trees: 1,
+            first: 0,
         },
     ];
     Join {
@@ -77,7 +80,10 @@ fn terms() -> Terms {
 fn all() -> Vec<Message<'static>> {
     vec![
         Message::Contribution(CHUNK),
-        Message::Result(CHUNK),
+        Message::Result(Chunk {
+            complete: 0x1314,
+            ..CHUNK
+        }),
         Message::Error(verdict()),
         Message::Join(join()),
         Message::Admit(terms()),
@@ -110,11 +116,35 @@ fn fields_are_where_they_are_described() {
     assert_eq!(bytes[24..32], [11, 12, 13, 14, 15, 16, 17, 18]);
     assert_eq!(bytes[32..36], [0, 4, 0, 0]);
     assert_eq!(bytes[40..], [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
+    let result = written(&packet(all()[1]), None);
+    assert_eq!(result[32..36], [0, 4, 0x13, 0x14]);
     let kinds: Vec<u8> = all()
         .iter()
         .map(|it| written(&packet(*it), None)[0])
         .collect();
     assert_eq!(kinds, (0x11..=0x1a).collect::<Vec<u8>>());
+}
+
+/// SW-42: a result says which chunks were complete when it was sent; without that it says what
+/// follows from the order of chunks, that one may be sent when the one a round before is complete.
+#[test]
+fn results_tell_what_is_complete() {
+    let chunk = |sequence, complete| Chunk {
+        sequence,
+        complete,
+        ..CHUNK
+    };
+    assert_eq!(chunk(3, 0).complete_before(8), 0);
+    assert_eq!(chunk(100, 0).complete_before(8), 92);
+    for (sequence, oldest) in [(100, 93), (100, 100), (100, 130), (3, 0), (3, 2), (0, 0)] {
+        let complete = Chunk::complete_at(sequence, oldest, 8);
+        let told = chunk(sequence, complete).complete_before(8);
+        assert_eq!(told, oldest, "{sequence}");
+    }
+    assert_eq!(Chunk::complete_at(0, u64::MAX, 8), u16::MAX);
+    assert_eq!(Chunk::complete_at(u64::MAX, 0, 8), 0);
+    let far = chunk(u64::MAX, u16::MAX).complete_before(1);
+    assert_eq!(far, u64::MAX - 1);
 }
 
 /// SW-40: what is written is read the same, of every kind, and only in whole.
@@ -186,7 +216,7 @@ fn fields_that_there_are_not_are_refused() {
         (3, 0, "element"),
         (3, 9, "element"),
         (3, 8, "length"),
-        (34, 1, "reserved"),
+        (34, 1, "complete"),
     ];
     for (at, value, name) in wrong {
         let mut bytes = chunk.clone();
@@ -217,7 +247,7 @@ fn bodies_that_lie_are_refused() {
         (Message::Join(join()), 17, 2),
         (Message::Join(join()), 19, 65),
         (Message::Join(join()), 21, 0),
-        (Message::Join(join()), 23, 1),
+        (Message::Join(join()), 39, 1),
         (Message::Admit(terms()), 15, 1),
     ];
     for (message, at, value) in wrong {

@@ -40,6 +40,9 @@ pub struct Level {
     pub size: u16,
     /// How many switches above share the slots.
     pub trees: u16,
+    /// Where these begin among the switches above that the leaf is configured with. Behind the last
+    /// one comes the first.
+    pub first: u16,
 }
 
 /// Levels above the leaf at most.
@@ -93,6 +96,7 @@ impl Membership {
                 rank: 0,
                 size: 0,
                 trees: 0,
+                first: 0,
             }; LEVELS_MAX],
             level_count: 0,
         }
@@ -127,7 +131,8 @@ impl Membership {
             .u16(0);
         let levels = self.levels.iter();
         levels.fold(record, |record, level| {
-            record.u16(level.rank).u16(level.size).u16(level.trees)
+            let record = record.u16(level.rank).u16(level.size);
+            record.u16(level.trees).u16(level.first)
         })
     }
 
@@ -152,6 +157,7 @@ impl Membership {
                 rank: r.u16()?,
                 size: r.u16()?,
                 trees: r.u16()?,
+                first: r.u16()?,
             };
             if number >= usize::from(level_count) && *level != Level::default() {
                 return Err(DecodeError::Field("levels"));

@@ -164,12 +164,17 @@ fn of_paths() -> impl Strategy<Value = Request> {
 
 fn memberships() -> impl Strategy<Value = Request> {
     let numbers = any::<([u16; 5], [u8; 2], bool)>();
-    let levels = prop::collection::vec(any::<(u16, u16, u16)>(), 0..=LEVELS_MAX);
+    let levels = prop::collection::vec(any::<(u16, u16, u16, u16)>(), 0..=LEVELS_MAX);
     (any::<[u32; 4]>(), numbers, levels).prop_map(
         |([cq, entries, job, generation], (words, bits, deterministic), levels)| {
             let levels: Vec<_> = levels
                 .into_iter()
-                .map(|(rank, size, trees)| Level { rank, size, trees })
+                .map(|(rank, size, trees, first)| Level {
+                    rank,
+                    size,
+                    trees,
+                    first,
+                })
                 .collect();
             let membership = Membership {
                 world: words[2],

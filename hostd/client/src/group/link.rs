@@ -133,6 +133,8 @@ pub(super) struct Link {
     segments_out: usize,
     pub(super) borrowed: usize,
     pub(super) sends_out: usize,
+    /// A segment was sent, or something has come.
+    pub(super) used: bool,
     /// Collectives that the peer had done when it ended its part.
     pub(super) left: Option<u32>,
 }
@@ -177,6 +179,7 @@ impl Link {
             segments_out: 0,
             borrowed: 0,
             sends_out: 0,
+            used: false,
             left: None,
         };
         for place in 0..places {
@@ -237,6 +240,7 @@ impl Link {
             (Work::Segment, [self.memory.slice(start, HEADER)?, body])
         };
         self.sends.push((self.tag(work, place), pieces));
+        self.used = true;
         self.credits -= 1;
         self.segments_out += 1;
         self.sends_out += 1;
@@ -308,6 +312,7 @@ impl Link {
     /// A message of `len` bytes has come at `place`. A segment waits in the inbox; anything else is
     /// returned. `None` also for what no member sends, with `Err`.
     pub(super) fn came(&mut self, place: usize, len: usize) -> Result<Came, Error> {
+        self.used = true;
         let mut bytes = [0; CONTROL_LEN];
         let start = place * self.place;
         let bytes = &mut bytes[..len.min(CONTROL_LEN)];

@@ -24,6 +24,8 @@ pub(super) struct Attempt {
     pub(super) generation: u32,
     /// Switches above the leaves that share the chunks.
     pub(super) trees: u16,
+    /// The first of them, of those that the leaves are configured with.
+    pub(super) first: u16,
 }
 
 /// A member's place in the tree of switches.
@@ -71,22 +73,22 @@ impl Seat {
         world: usize,
         deterministic: bool,
     ) -> Membership {
-        let Attempt { generation, trees } = attempt;
         let membership = Membership {
             world: u16::try_from(world).unwrap_or(u16::MAX),
             slots: SLOTS,
             payload: PAYLOAD,
             deterministic,
-            ..Membership::new(self.job, generation, self.rank, self.size)
+            ..Membership::new(self.job, attempt.generation, self.rank, self.size)
         };
-        self.below(trees, membership)
+        self.below((attempt.trees, attempt.first), membership)
     }
 
-    fn below(&self, trees: u16, membership: Membership) -> Membership {
+    fn below(&self, (trees, first): (u16, u16), membership: Membership) -> Membership {
         let above = Level {
             rank: self.leaf,
             size: self.leaves,
             trees,
+            first,
         };
         let levels = if self.leaves > 1 { &[above][..] } else { &[] };
         membership.with_levels(levels).unwrap_or(membership)
@@ -99,7 +101,7 @@ impl Seat {
             slots: 1,
             ..Membership::new(!self.job, 1, self.rank, self.size)
         };
-        self.below(u16::MAX, membership)
+        self.below((u16::MAX, 0), membership)
     }
 }
 
@@ -163,11 +165,17 @@ mod tests {
         let attempt = Attempt {
             generation: 3,
             trees: 2,
+            first: 1,
         };
         let membership = places[4].membership(attempt, 4, false);
         assert_eq!(membership.generation, 3);
-        let (rank, size, trees) = (1, 3, 2);
-        assert_eq!(membership.levels(), [Level { rank, size, trees }]);
+        let above = Level {
+            rank: 1,
+            size: 3,
+            trees: 2,
+            first: 1,
+        };
+        assert_eq!(membership.levels(), [above]);
         assert_eq!(
             (membership.world, membership.rank, membership.size),
             (4, 1, 2)

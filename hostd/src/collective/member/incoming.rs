@@ -1,7 +1,7 @@
 //! Messages of the switch.
 
 use super::phase::{Input, Phase};
-use super::{LEASE_MIN, Member, patience};
+use super::{LEASE_MIN, Member, QUIET, patience};
 use crate::collective::flight::Flight;
 use crate::collective::window::Window;
 use crate::memory::{RegionMemory, RegionTable};
@@ -26,7 +26,7 @@ impl Member {
     /// Takes a message of the switch.
     ///
     /// # Errors
-    /// Why it is dropped; then nothing has changed.
+    /// Why it is dropped; then nothing has changed but, maybe, the measure of the way.
     pub(crate) fn receive<M: RegionMemory>(
         &mut self,
         incoming: &Incoming<'_>,
@@ -46,9 +46,9 @@ impl Member {
                 self.check_epoch(packet.epoch)?;
                 let flags = packet.flags;
                 let marked = incoming.congested || flags.contain(Flags::CE);
-                self.result(chunk, (flags.contain(Flags::PARTIAL), marked), regions, now)
+                self.result(chunk, flags.with(Flags::CE.when(marked)), regions, now)
             }
-            Message::Alive => self.check_epoch(packet.epoch).map(|()| self.heard()),
+            Message::Alive => self.check_epoch(packet.epoch).map(|()| self.answered(now)),
             Message::Admit(terms) => self.admitted(packet.epoch, terms, now),
             Message::Refuse(verdict) => self.refused(verdict, now),
             Message::Error(verdict) => self.failed(packet.epoch, verdict, now),
@@ -63,6 +63,12 @@ impl Member {
     /// The switch owes no answer.
     fn heard(&mut self) {
         self.unanswered = None;
+    }
+
+    /// The switch has heard this member.
+    fn answered(&mut self, now: Time) {
+        self.heard();
+        self.next_sign = now + self.lease.divided_by(QUIET);
     }
 
     fn check_epoch(&self, epoch: u32) -> Result<(), DropReason> {
@@ -101,7 +107,7 @@ impl Member {
         self.flight = Flight::new(slots, terms.payload, patience(self.rto, self.lease));
         self.window = Window::new(slots.into());
         self.queue.begin(terms.payload.into());
-        self.next_sign = now + self.lease.divided_by(4);
+        self.next_sign = now + self.lease.divided_by(QUIET);
         self.settle();
         Ok(())
     }
@@ -131,12 +137,17 @@ impl Member {
     fn result<M: RegionMemory>(
         &mut self,
         chunk: &Chunk<'_>,
-        (partial, marked): (bool, bool),
+        flags: Flags,
         regions: &RegionTable<M>,
         now: Time,
     ) -> Result<(), DropReason> {
         let sequence = chunk.sequence;
+        let [partial, marked, is_answer] =
+            [Flags::PARTIAL, Flags::CE, Flags::RETRANSMISSION].map(|it| flags.contain(it));
         if !self.flight.awaits(sequence) {
+            if is_answer {
+                self.flight.hasty();
+            }
             return Err(DropReason::CollectiveRepeated);
         }
         let (collective, piece) = self
@@ -155,9 +166,18 @@ impl Member {
             return Err(DropReason::CollectiveUnlike);
         }
         self.heard();
+        if is_answer {
+            self.answered(now);
+            self.flight.answered(sequence, now);
+        }
+        let before = chunk.complete_before(self.granted);
         if partial {
             self.counters.partials += 1;
-            self.flight.arrived(sequence, now);
+            match chunk.contributions & 1 << self.rank {
+                0 => self.flight.lost(sequence),
+                _ => self.flight.arrived(sequence, now),
+            }
+            self.flight.complete(sequence, before);
             return Ok(());
         }
         self.counters.results += 1;
@@ -167,9 +187,11 @@ impl Member {
         let data = if gets { chunk.data } else { &[] };
         if !self.flight.came(sequence, now) {
             self.flight.keep(sequence, data);
+            self.flight.complete(sequence, before);
             return Ok(());
         }
         self.put(data, regions, now);
+        self.flight.complete(sequence, before);
         self.settle();
         Ok(())
     }

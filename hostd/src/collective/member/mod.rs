@@ -40,6 +40,14 @@ const FAREWELL: Span = Span::from_secs(2);
 /// Shortest lease that is believed: a member says something in each quarter of it.
 const LEASE_MIN: Span = Span::from_millis(20);
 
+/// The part of the lease after which a member says that it lives, once the switch has heard it.
+const QUIET: u64 = 4;
+
+/// The same until the switch has: so that no few losses pass for the death of either. Where one of
+/// twenty messages is lost each way, a member of a job of 64 would have to lose 13 in a row to be
+/// taken for dead, and 16 exchanges to take the switch for it, less than once in 10¹² minutes.
+const UNHEARD: u64 = 16;
+
 /// A collective that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {

@@ -1,6 +1,6 @@
 //! Messages to the switch.
 
-use super::{Member, Phase, REPEAT};
+use super::{Member, Phase, REPEAT, UNHEARD};
 use crate::memory::{RegionMemory, RegionTable};
 use common::time::Time;
 use common::wire::compute::{Chunk, Flags, HEADER_LEN, Join, Message, Packet, Slot};
@@ -121,6 +121,7 @@ impl Member {
             slot: Slot::of(sequence, self.granted),
             sequence,
             contributions: 1 << self.rank,
+            complete: 0,
             data: &self.scratch[..len as usize],
         };
         let flags = flags.with(Flags::ROOT.when(piece.root));
@@ -144,7 +145,7 @@ impl Member {
                 self.flight.depart(now);
             }
         }
-        self.next_sign = now + self.lease.divided_by(4);
+        self.next_sign = now + self.lease.divided_by(UNHEARD);
         self.unanswered.get_or_insert(now);
     }
 }

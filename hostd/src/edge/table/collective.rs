@@ -100,6 +100,7 @@ fn join(membership: &Membership) -> Result<Join, EngineError> {
         rank: level.rank,
         size: level.size,
         trees: level.trees,
+        first: level.first,
     });
     let levels: Vec<_> = levels.collect();
     let join = Join {

@@ -9,6 +9,20 @@ use common::wire::compute::{
     Chunk, Flags, Join, Message, Packet, Reason, Slot, Terms, Verdict, Work,
 };
 
+/// Chunks that a member is asked for at most because it contributed to a later one.
+const ASKED: usize = 16;
+
+/// Whom a slot is delivered to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum To {
+    /// All members.
+    All,
+    /// A member that asked by sending again.
+    Asker(u16),
+    /// A member whose contribution is missing.
+    Missing(u16),
+}
+
 /// Whether the members of a job agree: about all but their ranks, slots and payload.
 fn agree(one: &Join, other: &Join) -> bool {
     let same = |join: &Join| Join {
@@ -297,11 +311,14 @@ impl Engine {
         }
         let is_ce = datagram.is_ce || packet.flags.contain(Flags::CE);
         let job = &mut self.jobs[at];
+        let ahead = job.slots.ahead(rank);
         let taken = job.slots.take(rank, packet.flags, is_ce, chunk);
         match taken {
             Taken::Added(place) | Taken::Last(place) => {
                 self.stats.contributions.add(1);
                 self.stats.bytes.add(chunk.data.len() as u64);
+                self.ask_for_missing(at, (place, rank), ahead..chunk.sequence, out);
+                let job = &self.jobs[at];
                 let entry = job.slots.entry(place);
                 if let Some(world) = job.left_without(entry.contributed) {
                     let verdict = job.verdict(Reason::MemberLeft, Some(world));
@@ -313,13 +330,13 @@ impl Engine {
             Taken::Again(place) => {
                 self.stats.duplicates.add(1);
                 if is_again {
-                    self.deliver(at, place, Some(rank), out);
+                    self.deliver(at, place, To::Asker(rank), out);
                 }
             }
             Taken::Stored(place) => {
                 self.stats.duplicates.add(1);
                 self.stats.served_again.add(1);
-                self.deliver(at, place, Some(rank), out);
+                self.deliver(at, place, To::Asker(rank), out);
             }
             Taken::Old => self.stats.duplicates.add(1),
             Taken::OutOfTurn => return Err(DropReason::ComputeOutOfTurn),
@@ -332,13 +349,40 @@ impl Engine {
         Ok(())
     }
 
+    /// A contribution is in. Its sender is asked for chunks that it skipped, and if it is the first
+    /// one to this chunk, others are that have skipped it: those were lost.
+    fn ask_for_missing(
+        &self,
+        at: usize,
+        (place, rank): (usize, u16),
+        skipped: std::ops::Range<u64>,
+        out: &mut impl Outbox,
+    ) {
+        let slots = &self.jobs[at].slots;
+        for sequence in skipped.take(ASKED) {
+            if let Some(place) = slots.lacks(sequence, rank) {
+                self.deliver(at, place, To::Missing(rank), out);
+            }
+        }
+        if slots.entry(place).contributed != 1 << rank {
+            return;
+        }
+        let mut skipped = slots.skipped_by(place);
+        while skipped != 0 {
+            let other = skipped.trailing_zeros();
+            skipped &= skipped - 1;
+            let other = u16::try_from(other).unwrap_or(u16::MAX);
+            self.deliver(at, place, To::Missing(other), out);
+        }
+    }
+
     /// All vectors of this switch are in a place: it is complete, or goes up.
     fn finish(&mut self, at: usize, place: usize, now: Time, out: &mut impl Outbox) {
         let job = &mut self.jobs[at];
         if job.parents.is_empty() {
             job.slots.complete(place);
             self.stats.completed.add(1);
-            self.deliver(at, place, None, out);
+            self.deliver(at, place, To::All, out);
         } else {
             job.slots.wait(place);
             self.send_up(at, place, now, out);
@@ -346,22 +390,17 @@ impl Engine {
     }
 
     /// Sends what a place has to one member, or to all: the result, or who is in so far.
-    pub(super) fn deliver(
-        &self,
-        at: usize,
-        place: usize,
-        only: Option<u16>,
-        out: &mut impl Outbox,
-    ) {
+    pub(super) fn deliver(&self, at: usize, place: usize, to: To, out: &mut impl Outbox) {
         let job = &self.jobs[at];
         let entry = job.slots.entry(place);
         let is_complete = entry.state == State::Complete;
         let flags = Flags::CE.when(entry.is_ce);
         let flags = flags.with(Flags::PARTIAL.when(!is_complete));
-        let flags = flags.with(Flags::RETRANSMISSION.when(only.is_some()));
+        let flags = flags.with(Flags::RETRANSMISSION.when(matches!(to, To::Asker(_))));
         for (rank, member) in job.remaining() {
-            if only.is_some_and(|only| only != rank) {
-                continue;
+            match to {
+                To::Asker(only) | To::Missing(only) if only != rank => continue,
+                _ => {}
             }
             let gets_vector = match entry.work {
                 Work::Reduce(..) => entry.roots & 1 << rank != 0,
@@ -376,12 +415,17 @@ impl Engine {
                 slot: Slot::of(entry.sequence, job.slots.count),
                 sequence: entry.sequence,
                 contributions: entry.contributed,
+                complete: job.slots.complete_at(place),
                 data,
             };
             let packet = to_member(job, rank, flags, Message::Result(chunk));
             let was_sent = out.send(&member.peer, &packet, job.key.as_ref());
             self.count_sent(was_sent);
-            self.stats.results.add(1);
+            let counter = match to {
+                To::All | To::Asker(_) => &self.stats.results,
+                To::Missing(_) => &self.stats.asked,
+            };
+            counter.add(1);
         }
     }
 

@@ -329,15 +329,15 @@ impl Engine {
         if !settings.is_capable(join) {
             return Err(Reason::NotCapable);
         }
-        let trees = join
-            .levels()
-            .first()
-            .map_or(0, |level| usize::from(level.trees));
-        let parents = settings.parents.get(..trees).ok_or(Reason::NoParents)?;
         let address = settings.address;
-        if trees > 0 && address.is_none() {
+        let all = settings.parents.as_slice();
+        let all = address.map_or(&[][..], |_| all);
+        let level = join.levels().first().copied().unwrap_or_default();
+        let (first, trees) = (usize::from(level.first), usize::from(level.trees));
+        if trees > all.len() || (trees > 0 && first >= all.len()) {
             return Err(Reason::NoParents);
         }
+        let parents = all.iter().cycle().skip(first).take(trees);
         if instead.is_none() && !self.has_place(datagram.peer.port) {
             return Err(Reason::TooManyJobs);
         }
@@ -354,7 +354,7 @@ impl Engine {
                 now,
             )
         };
-        let parents = parents.iter().map(parent).collect();
+        let parents = parents.map(parent).collect();
         let mut members = vec![None; usize::from(join.size)];
         members[usize::from(packet.rank)] = Some(Member::new(datagram.peer, join, now));
         let terms = Join { slots, ..*join };

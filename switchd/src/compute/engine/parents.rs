@@ -1,5 +1,6 @@
 //! What the switches above say, and what they are told: to them this switch is a member.
 
+use super::members::To;
 use super::{Datagram, Engine, Outbox};
 use crate::compute::job::{Job, Phase};
 use crate::compute::parent::{ASK_AGAIN, Parent};
@@ -7,6 +8,10 @@ use crate::compute::slots::State;
 use crate::drop::DropReason;
 use common::time::Time;
 use common::wire::compute::{Chunk, Flags, Message, Packet, Reason, Slot, Verdict, Work};
+
+/// Chunks that are looked at for each message of a parent, whether their results were lost: more
+/// than one message completes.
+const ASKED: usize = 16;
 
 /// A message to a parent.
 fn to_parent<'a>(job: &Job, parent: &Parent, flags: Flags, message: Message<'a>) -> Packet<'a> {
@@ -121,8 +126,8 @@ impl Engine {
             Message::Result(chunk) if phase == Phase::Running => {
                 parent.heard = now;
                 let is_ce = datagram.is_ce || packet.flags.contain(Flags::CE);
-                let is_partial = packet.flags.contain(Flags::PARTIAL);
-                self.take_result((at, number), (is_ce, is_partial), &chunk, now, out)
+                let flags = packet.flags.with(Flags::CE.when(is_ce));
+                self.take_result((at, number), flags, &chunk, now, out)
             }
             _ => Err(DropReason::ComputeUnexpected),
         }
@@ -147,42 +152,70 @@ impl Engine {
     fn take_result(
         &mut self,
         (at, number): (usize, usize),
-        (is_ce, is_partial): (bool, bool),
+        flags: Flags,
         chunk: &Chunk<'_>,
         now: Time,
         out: &mut impl Outbox,
     ) -> Result<(), DropReason> {
         let job = &mut self.jobs[at];
-        let parent = &mut job.parents[number];
-        if chunk.slot != Slot::of(chunk.sequence, parent.slots()) {
+        let slots = job.parents[number].slots();
+        if chunk.slot != Slot::of(chunk.sequence, slots) {
             return Err(DropReason::ComputeUnexpected);
         }
-        if is_partial {
-            return Ok(());
-        }
-        let trees = u64::from(
-            job.terms
-                .levels()
-                .first()
-                .map_or(1, |level| level.trees.max(1)),
-        );
-        let own = chunk.sequence.checked_mul(trees);
-        let own = own.and_then(|own| own.checked_add(number as u64));
-        let Some(sequence) = own else {
+        let Some(sequence) = job.sequence_below(number, chunk.sequence) else {
             return Err(DropReason::ComputeUnexpected);
         };
-        match job.slots.take_result(sequence, is_ce, chunk) {
-            Some(place) => {
-                let entry = job.slots.entry(place);
-                if entry.tries == 1 {
-                    parent.note_round_trip(now.since(entry.sent));
-                }
-                self.stats.completed.add(1);
-                self.deliver(at, place, None, out);
-                Ok(())
+        let pending = job.slots.in_state(sequence, State::Pending);
+        let is_partial = flags.contain(Flags::PARTIAL);
+        if let Some(place) = pending {
+            let entry = job.slots.entry(place);
+            let (tries, took) = (entry.tries, now.since(entry.sent));
+            let parent = &mut job.parents[number];
+            match tries {
+                1 if !is_partial => parent.note_result(took),
+                2 if flags.contain(Flags::RETRANSMISSION) => parent.note_answer(took),
+                _ => {}
             }
-            // It came before, or nobody asked.
-            None => Err(DropReason::ComputeUnexpected),
+        }
+        if is_partial {
+            let is_in = chunk.contributions & 1 << job.rank_above() != 0;
+            if let (Some(place), false) = (pending, is_in) {
+                self.send_up(at, place, now, out);
+            }
+        } else {
+            let is_ce = flags.contain(Flags::CE);
+            let taken = job.slots.take_result(sequence, is_ce, chunk);
+            // Else it came before, or nobody asked.
+            let place = taken.ok_or(DropReason::ComputeUnexpected)?;
+            self.stats.completed.add(1);
+            self.deliver(at, place, To::All, out);
+        }
+        let before = chunk.complete_before(slots);
+        self.ask_for_results((at, number), before, now, out);
+        Ok(())
+    }
+
+    /// A parent has completed all its chunks before this one: results of them that are not here
+    /// were lost, so their chunks are sent up again. Each is once; time sees to it from there.
+    fn ask_for_results(
+        &mut self,
+        (at, number): (usize, usize),
+        before: u64,
+        now: Time,
+        out: &mut impl Outbox,
+    ) {
+        for _ in 0..ASKED {
+            let job = &mut self.jobs[at];
+            let told = job.parents[number].told;
+            if told >= before {
+                return;
+            }
+            job.parents[number].told += 1;
+            let sequence = job.sequence_below(number, told);
+            let pending = sequence.and_then(|it| job.slots.in_state(it, State::Pending));
+            if let Some(place) = pending {
+                self.send_up(at, place, now, out);
+            }
         }
     }
 
@@ -210,6 +243,7 @@ impl Engine {
             slot: Slot::of(sequence, parent.slots()),
             sequence,
             contributions: 1 << job.rank_above(),
+            complete: 0,
             data,
         };
         let packet = to_parent(job, parent, flags, Message::Contribution(chunk));
@@ -272,7 +306,7 @@ impl Engine {
         for number in 0..self.jobs[at].parents.len() {
             let job = &self.jobs[at];
             let parent = &job.parents[number];
-            if now.since(parent.sent) < lease.divided_by(4) {
+            if now < parent.next_sign(lease) {
                 continue;
             }
             let packet = to_parent(job, parent, Flags::default(), Message::KeepAlive);

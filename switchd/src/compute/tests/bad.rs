@@ -269,6 +269,7 @@ fn what_cannot_be_is_refused() {
         rank: 0,
         size: 2,
         trees: 1,
+        first: 0,
     }]);
     let plain = asking(|_| {});
     let cases = [
@@ -317,6 +318,7 @@ fn how_many_parents_there_are_is_told() {
             rank: 0,
             size: 2,
             trees: u16::MAX,
+            first: 0,
         };
         let member = &mut world.members[0];
         member.join.above = Levels::new(&[above]);
@@ -445,6 +447,7 @@ fn forged_results_change_nothing() {
         slot: Slot::of(1_900, 2),
         sequence: 1_900,
         contributions: 3,
+        complete: 0,
         data: &[9; 16],
     };
     let forged = |message, epoch| {

@@ -3,11 +3,12 @@
 
 mod bad;
 mod ends;
+mod loss;
 mod plan;
 mod world;
 
 use common::time::Span;
-use common::wire::compute::{Element, Operation, Reason, Work};
+use common::wire::compute::{Element, Level, Levels, Operation, Reason, Work};
 use plan::{Plan, work};
 use world::{End, Random, World};
 
@@ -76,6 +77,8 @@ fn a_leaf_sends_once_for_all_its_members() {
         bytes: 64,
     };
     let mut world = World::new(1);
+    // What is overtaken passes for lost.
+    world.spread = 1;
     plan.build(&mut world, 7, &mut Random(3));
     assert!(world.finish(TOLD));
     for leaf in &world.switches[..2] {
@@ -84,6 +87,50 @@ fn a_leaf_sends_once_for_all_its_members() {
         assert_eq!(leaf.stats.results.get(), 120);
     }
     assert_eq!(world.switches[2].stats.contributions.get(), 40);
+}
+
+/// SW-40: trees begin with the switch above that the members name, and go on with the first one
+/// behind the last: so a dead one is left out, whichever it is. There is no place behind the last.
+#[test]
+fn trees_begin_where_members_say() {
+    let plan = Plan {
+        leaves: vec![2, 2],
+        trees: 3,
+        slots: 4,
+        deterministic: false,
+        works: vec![Work::Allreduce(Operation::Sum, Element::F32); 20],
+        bytes: 64,
+    };
+    for (first, trees, used) in [
+        (0, 2, [true, true, false]),
+        (1, 1, [false, true, false]),
+        (2, 2, [true, false, true]),
+        (3, 1, [false; 3]),
+    ] {
+        let mut world = World::new(1);
+        plan.build(&mut world, 7, &mut Random(3));
+        for member in &mut world.members {
+            let rank = member.join.levels()[0].rank;
+            let above = Level {
+                rank,
+                size: 2,
+                trees,
+                first,
+            };
+            member.join.above = Levels::new(&[above]);
+        }
+        assert!(world.finish(TOLD));
+        let ends = world.members.iter().map(|it| it.end);
+        let is_done = |end| end == Some(End::Done);
+        let any = used.contains(&true);
+        assert!(ends.map(is_done).all(|it| it == any), "{first}");
+        let spines = &world.switches[2..];
+        let had: Vec<_> = spines
+            .iter()
+            .map(|it| it.stats.completed.get() > 0)
+            .collect();
+        assert_eq!(had, used, "{first}");
+    }
 }
 
 /// Any job on so many leaves and spines.

@@ -137,6 +137,7 @@ impl Plan {
                     rank: u16::try_from(leaf).expect("few"),
                     size: leaves.into(),
                     trees: self.trees,
+                    first: 0,
                 };
                 let levels = if self.trees > 0 { &[above][..] } else { &[] };
                 let join = Join {

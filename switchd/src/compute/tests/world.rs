@@ -179,6 +179,7 @@ impl Member {
             slot: Slot::of(number, slots),
             sequence: number,
             contributions: 1 << self.rank,
+            complete: 0,
             data: &piece.data,
         }
     }
@@ -385,6 +386,8 @@ pub(super) struct World {
     pub(super) doubled: u64,
     /// Percent that meet congestion.
     pub(super) marked: u64,
+    /// Most microseconds by which one overtakes another.
+    pub(super) spread: u64,
 }
 
 impl World {
@@ -399,6 +402,7 @@ impl World {
             loss: 0,
             doubled: 0,
             marked: 0,
+            spread: 200,
         }
     }
 
@@ -412,7 +416,7 @@ impl World {
             if self.random.of_100(self.loss) {
                 continue;
             }
-            let delay = Span::from_micros(5 + self.random.below(200));
+            let delay = Span::from_micros(5 + self.random.below(self.spread));
             self.count += 1;
             let bytes = bytes.to_vec();
             let key = (self.now + delay, self.count);

@@ -8,7 +8,7 @@ use common::wire::compute::Reason;
 
 type OfCompute = (&'static str, &'static str, fn(&ComputeStats) -> &Counter);
 
-const COUNTERS: [OfCompute; 11] = [
+const COUNTERS: [OfCompute; 12] = [
     (
         "switchd_compute_messages_total",
         "Messages of jobs that were taken.",
@@ -48,6 +48,11 @@ const COUNTERS: [OfCompute; 11] = [
         "switchd_compute_served_again_total",
         "Results that were sent again because a member asked again.",
         |it| &it.served_again,
+    ),
+    (
+        "switchd_compute_asked_total",
+        "Contributions that members were asked for because they were lost.",
+        |it| &it.asked,
     ),
     (
         "switchd_compute_sent_up_total",

@@ -111,6 +111,7 @@ fn members_at_all_workers_have_their_sum() {
                     slot: Slot::of(0, 4),
                     sequence: 0,
                     contributions: 1 << rank,
+                    complete: 0,
                     data: &data,
                 };
                 let contribution = packet(job, rank, Message::Contribution(chunk));

@@ -88,6 +88,7 @@ impl Again {
             attempt: Attempt {
                 generation: 0,
                 trees: 1,
+                first: 0,
             },
             trying: false,
             failures: 0,
@@ -116,6 +117,7 @@ impl Again {
             self.attempt = Attempt {
                 generation: 1,
                 trees: self.parents,
+                first: 0,
             };
             self.begin(sequence, now);
             return Word::Join(self.attempt);
@@ -170,9 +172,14 @@ impl Again {
             why.reason,
             FailureReason::ParentLost | FailureReason::NoParents
         ) {
-            // One tree needs the first of the switches above only.
-            let all = self.attempt.trees == 1;
-            self.attempt.trees = if all { self.parents } else { 1 };
+            // Nobody says which of the switches above it is: one after the other alone, and then
+            // all of them again.
+            let Attempt { trees, first, .. } = self.attempt;
+            let next = if trees == 1 { first + 1 } else { 0 };
+            (self.attempt.trees, self.attempt.first) = match next < self.parents {
+                true => (1, next),
+                false => (self.parents, 0),
+            };
         }
         self.begin(sequence, now);
     }

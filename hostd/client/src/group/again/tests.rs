@@ -25,6 +25,7 @@ fn fallen(least: Duration, reason: FailureReason) -> (Again, Instant, Option<u32
     let attempt = Attempt {
         generation: 1,
         trees: 2,
+        first: 0,
     };
     assert_eq!(first, Word::Join(attempt));
     let next = again.fell_back(why(reason), 10, now);
@@ -46,7 +47,12 @@ fn trees_are_those_that_all_leaves_have() {
         let mut again = Again::new(LEAST, Instant::now());
         let all = parents.map(|it| ready(it, Standing::Idle));
         let generation = 1;
-        let expected = Word::Join(Attempt { generation, trees });
+        let first = 0;
+        let expected = Word::Join(Attempt {
+            generation,
+            trees,
+            first,
+        });
         assert_eq!(again.decide(5, &all, Instant::now()), expected);
     }
 }
@@ -111,18 +117,19 @@ fn attempts_in_vain_become_rare() {
     assert!(matches!(soon, Word::Try(..)), "{soon:?}");
 }
 
-/// HT-50, SW-42: after a switch above was lost the next attempt has one tree, and the one after it
-/// all of them.
+/// HT-50, SW-42: after a switch above was lost the next attempts have one tree, by the first one,
+/// by the second, and so on, and then there are all again: whichever is dead, one of the others is
+/// found.
 #[test]
 fn a_lost_spine_is_gone_around() {
     let (mut again, mut now, _) = fallen(LEAST, FailureReason::ParentLost);
-    let mut trees = Vec::new();
-    for sequence in (11..).step_by(2).take(4) {
+    let mut tried = Vec::new();
+    for sequence in (11..).step_by(2).take(6) {
         now += LEAST * 64;
         let Word::Try(attempt, _) = again.decide(sequence, &idle(), now) else {
             panic!("time is over");
         };
-        trees.push(attempt.trees);
+        tried.push((attempt.first, attempt.trees));
         let failed = Standing::Failed(why(FailureReason::ParentLost));
         let all = [ready(2, failed); 3];
         assert!(matches!(
@@ -130,7 +137,7 @@ fn a_lost_spine_is_gone_around() {
             Word::Stay(_)
         ));
     }
-    assert_eq!(trees, [1, 2, 1, 2]);
+    assert_eq!(tried, [(0, 1), (1, 1), (0, 2), (0, 1), (1, 1), (0, 2)]);
 }
 
 /// HT-50: the numbers of collectives begin anew after the last one.

@@ -169,6 +169,7 @@ fn write_word(writer: Written, word: Word) -> Written {
     let none = Attempt {
         generation: 0,
         trees: 0,
+        first: 0,
     };
     let (number, attempt, next) = match word {
         Word::Join(attempt) => (0, attempt, 0),
@@ -178,13 +179,19 @@ fn write_word(writer: Written, word: Word) -> Written {
         Word::Stay(next) => (4, none, next),
     };
     let writer = writer.u16(number).u16(attempt.trees);
-    writer.u32(attempt.generation).u32(next)
+    let writer = writer.u32(attempt.generation).u32(next);
+    writer.u32(attempt.first.into())
 }
 
 fn read_word(reader: &mut Reader<'_>) -> Result<Word, DecodeError> {
     let (number, trees) = (reader.u16()?, reader.u16()?);
     let (generation, next) = (reader.u32()?, reader.u32()?);
-    let attempt = Attempt { generation, trees };
+    let first = u16::try_from(reader.u32()?).map_err(|_| DecodeError::Field("first"))?;
+    let attempt = Attempt {
+        generation,
+        trees,
+        first,
+    };
     Ok(match number {
         0 => Word::Join(attempt),
         1 => Word::Try(attempt, next),

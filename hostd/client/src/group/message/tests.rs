@@ -25,6 +25,7 @@ fn of_switches(call: Call) -> Vec<Message> {
     let attempt = Attempt {
         generation: 1 << 30,
         trees: 4,
+        first: 1,
     };
     let standings = [
         Standing::Idle,

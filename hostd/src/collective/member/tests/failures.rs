@@ -5,7 +5,7 @@ use super::*;
 use crate::verbs::DropReason;
 use common::wire::compute::{Chunk, Flags, Message, Packet, Slot, Terms};
 
-const ALL: Work = Work::Allreduce(Operation::Sum, Element::F32);
+pub(super) const ALL: Work = Work::Allreduce(Operation::Sum, Element::F32);
 
 fn verdict(reason: Reason, world: Option<u16>) -> Verdict {
     Verdict {
@@ -261,7 +261,7 @@ fn messages_without_room_end_the_membership() {
 }
 
 /// A member of two in the middle of a collective of four chunks.
-fn amid() -> World {
+pub(super) fn amid() -> World {
     let mut world = World::new(2, 1_024, 1);
     world.join();
     let place = world.at(0, 0);
@@ -304,6 +304,7 @@ fn wrong_results_are_dropped_by_reason() {
         slot: Slot::of(1, 16),
         sequence: 1,
         contributions: 3,
+        complete: 0,
         data: &data,
     };
     let at = |sequence| Message::Result(Chunk { sequence, ..chunk });

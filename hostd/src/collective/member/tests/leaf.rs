@@ -180,6 +180,11 @@ impl Leaf {
         self.say(to, Flags::CE.when(self.marks), Message::Result(chunk))
     }
 
+    /// Says who has contributed.
+    pub(super) fn partial(&self, to: usize, chunk: Chunk<'_>) -> (usize, Vec<u8>) {
+        self.say(to, Flags::PARTIAL, Message::Result(chunk))
+    }
+
     /// The epoch ends.
     pub(super) fn fail(&mut self, verdict: Verdict) -> Vec<(usize, Vec<u8>)> {
         self.over = Some(verdict);

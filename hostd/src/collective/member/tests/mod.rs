@@ -173,3 +173,44 @@ fn idle_members_show_that_they_live() {
         assert_eq!(member.phase(), Phase::Running);
     }
 }
+
+/// HT-50: a member whose signs are lost repeats them sooner than it else gives them: a few losses
+/// pass neither for its death nor for that of the switch.
+#[test]
+fn signs_without_an_answer_are_repeated() {
+    let mut world = World::new(2, 8, 5);
+    world.join();
+    world.faults.lost = 100;
+    let before = world.members[0].statistics(0).counters.keep_alives;
+    assert!(!world.run(Span::from_millis(2_300), |_| false));
+    let member = world.members[0].statistics(0);
+    let signs = member.counters.keep_alives - before;
+    assert!((13..=16).contains(&signs), "{signs} in a lease");
+    assert_eq!(world.members[0].phase(), Phase::Running);
+    world.faults.lost = 0;
+    assert!(!world.run(Span::from_secs(4), |_| false));
+    assert_eq!(world.members[0].phase(), Phase::Running);
+}
+
+/// HT-50, SW-42: a contribution that the switch says it lacks leaves again at once; one that it has
+/// does not.
+#[test]
+fn what_the_switch_lacks_leaves_again() {
+    let mut world = failures::amid();
+    for (contributions, sent) in [(3, 0), (2, 1)] {
+        let before = world.members[0].counters.retransmissions;
+        let chunk = common::wire::compute::Chunk {
+            work: failures::ALL,
+            slot: common::wire::compute::Slot::of(1, 16),
+            sequence: 1,
+            contributions,
+            complete: 0,
+            data: &[],
+        };
+        let said = world.leaf.partial(0, chunk);
+        world.tell(vec![said]);
+        world.run(Span::ZERO, |_| true);
+        let after = world.members[0].counters.retransmissions;
+        assert_eq!(after - before, sent, "{contributions}");
+    }
+}

@@ -532,10 +532,12 @@ int hostd_wait_disconnected(struct hostd_qp *qp, int timeout_ms);
 struct hostd_group;
 
 enum hostd_group_flags {
-    HOSTD_GROUP_DETERMINISTIC = 1 /* reduce in the order of the ranks; the same at all members.
-                                   * Without it switches add in the order of arrival: all members have
-                                   * the same bits, but sums and products of floats may differ in the
-                                   * last ones from call to call */
+    HOSTD_GROUP_DETERMINISTIC = 1, /* reduce in the order of the ranks; the same at all members.
+                                    * Without it switches add in the order of arrival: all members have
+                                    * the same bits, but sums and products of floats may differ in the
+                                    * last ones from call to call */
+    HOSTD_GROUP_STAYS = 2          /* of rank 0: once switches have failed the group, it stays between the
+                                    * hosts for ever, and `again_ms` does not count */
 };
 
 /* What a member joins with. Zeros choose what is usual, unless it says otherwise. */
@@ -552,6 +554,9 @@ struct hostd_group_attr {
     uint32_t timeout_ms;             /* for how long a collective may stand still; 0: 30 s */
     uint32_t segment;                /* bytes that are sent and reduced at once, a multiple of 8 from 1 KiB to
                                       * 1 MiB and the same at all members; 0: 32 KiB */
+    uint32_t again_ms;               /* of rank 0: for how long a group that the switches failed stays between
+                                      * the hosts before it tries them again, twice as long after each
+                                      * attempt in vain, up to 64 times; 0: 1 s */
 };
 
 /* Elements of vectors, in the order of this machine's bytes. */
@@ -591,6 +596,10 @@ typedef void (*hostd_idle)(void *argument);
  * sleep: for other work that must go on, or to sleep shortly. It must not call with the group. NULL: calls
  * sleep until something comes, as they do at first. */
 int hostd_group_set_idle(struct hostd_group *group, hostd_idle idle, void *argument);
+
+/* Whether collectives go through switches now, or will as soon as one is called that switches can do: 1; or
+ * between the hosts: 0. */
+int hostd_group_uses_switches(struct hostd_group *group);
 
 /* Gives each member in `to` what comes of the vectors of all, which are in `from`, or in `to` itself if
  * `from` is NULL. Vectors in regions of the group's context are worked on where they are; others, which

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use fabric_tests::installed::{self, Linked, library_folder, root};
+use lab::Builder;
 use lab::observe::{fabric, rows};
 use lab::{Lab, exclusive};
 use nix::fcntl::Flock;
@@ -21,10 +22,19 @@ pub(crate) struct Rig {
 impl Rig {
     /// The name has at most 8 letters.
     pub(crate) fn new(name: &str) -> Self {
+        Self::with(fabric(name))
+    }
+
+    /// The same, and switches compute for jobs.
+    pub(crate) fn computing(name: &str) -> Self {
+        Self::with(fabric(name).compute())
+    }
+
+    fn with(lab: Builder) -> Self {
         let alone = exclusive().unwrap();
         let system = tempfile::tempdir().unwrap();
         let _ = installed::make("install", system.path());
-        let lab = fabric(name).size(2, 2, 2).up().unwrap();
+        let lab = lab.size(2, 2, 2).up().unwrap();
         Self {
             lab,
             system,

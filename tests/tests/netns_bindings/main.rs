@@ -2,6 +2,7 @@
 //! other and with those in Rust, and what they answer to mistakes; and what stands on them: MPI and
 //! PyTorch.
 
+mod again;
 mod ends;
 mod groups;
 mod mpi;

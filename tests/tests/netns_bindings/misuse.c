@@ -243,7 +243,7 @@ static void groups(void)
     attr.size = HOSTD_GROUP_MAX + 1;
     IS(HOSTD_ERR_ARGUMENT, hostd_group_create(context, &attr, &group));
     attr.size = 2;
-    attr.flags = 2;
+    attr.flags = 4;
     IS(HOSTD_ERR_ARGUMENT, hostd_group_create(context, &attr, &group));
     attr.flags = 0;
     attr.segment = 1001;

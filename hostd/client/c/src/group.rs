@@ -26,6 +26,9 @@ const ROOM_MIN: usize = 64 << 10;
 /// `HOSTD_GROUP_DETERMINISTIC`.
 const DETERMINISTIC: u32 = 1;
 
+/// `HOSTD_GROUP_STAYS`.
+const STAYS: u32 = 2;
+
 /// Where a piece of what the caller gives lies.
 enum Place {
     /// In a region of the session, from there on.
@@ -229,7 +232,7 @@ fn work(element: u32, operation: u32) -> Result<(Operation, Element), Failure> {
 }
 
 fn form(context: &Context, attr: &HostdGroupAttr, root: Option<IpAddr>) -> Result<Member, Failure> {
-    if attr.flags & !DETERMINISTIC != 0 {
+    if attr.flags & !(DETERMINISTIC | STAYS) != 0 {
         return Err(Failure::argument(format!("flags: {:#x}", attr.flags)));
     }
     let usual = GroupOptions::default();
@@ -248,7 +251,10 @@ fn form(context: &Context, attr: &HostdGroupAttr, root: Option<IpAddr>) -> Resul
         } else {
             attr.segment as usize
         },
-        ..usual
+        again: match attr.flags & STAYS {
+            0 => time(attr.again_ms, usual.again),
+            _ => Duration::ZERO,
+        },
     };
     let size = attr.size as usize;
     let mut group = match root {
@@ -317,6 +323,19 @@ pub(crate) extern "C" fn hostd_group_set_idle(
             member.idle = idle.map(|function| Idle { function, argument });
             Ok(())
         })
+    })
+}
+
+/// Whether collectives go through switches.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hostd_group_uses_switches(group: *mut HostdGroup) -> c_int {
+    answer(|| {
+        let mut uses = false;
+        collective(group, |member| {
+            uses = member.group.uses_switches();
+            Ok(())
+        })?;
+        Ok(uses.into())
     })
 }
 

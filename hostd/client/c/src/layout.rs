@@ -193,6 +193,7 @@ pub(crate) struct HostdGroupAttr {
     pub(crate) join_timeout_ms: u32,
     pub(crate) timeout_ms: u32,
     pub(crate) segment: u32,
+    pub(crate) again_ms: u32,
 }
 
 /// Text for a structure, cut to its room, with a zero behind it.

@@ -96,13 +96,16 @@ class Context(Object):
         deterministic: bool = False,
         join_timeout: float = 30.0,
         timeout: float = 30.0,
+        again: Optional[float] = 1.0,
     ) -> Group:
         """Forms a group as rank 0, or joins it, and waits until all members have joined. ``root`` is the
         address of rank 0's host and the port where it waits, the same at all members; or at rank 0 a
         listener, which is used up. With ``deterministic`` it reduces in the order of the ranks. Without it
         switches add in the order of arrival: all members have the same bits, but sums and products of floats
-        may differ in the last ones from call to call.
+        may differ in the last ones from call to call. ``again``, of rank 0: for how many seconds a group that
+        the switches failed stays between the hosts before it tries them again, twice as long after each
+        attempt in vain, up to 64 times; None: for ever.
 
         :raises GroupFailed: a member did not join in time, or rank 0 does not take this one.
         """
-        return Group(self._handle, rank, size, root, deterministic, join_timeout, timeout)
+        return Group(self._handle, rank, size, root, deterministic, join_timeout, timeout, again)

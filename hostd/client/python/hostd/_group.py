@@ -102,12 +102,17 @@ class Group(Object):
         deterministic: bool,
         join_timeout: float,
         timeout: float,
+        again: Optional[float],
     ) -> None:
         attr = ffi.new("struct hostd_group_attr *")
         attr.rank, attr.size = rank, size
         attr.flags = lib.HOSTD_GROUP_DETERMINISTIC if deterministic else 0
         attr.join_timeout_ms = max(1, round(join_timeout * 1000))
         attr.timeout_ms = max(1, round(timeout * 1000))
+        if again is None:
+            attr.flags |= lib.HOSTD_GROUP_STAYS
+        else:
+            attr.again_ms = max(1, round(again * 1000))
         address = None
         if isinstance(root, tuple):
             address = ffi.new("char[]", root[0].encode())
@@ -124,6 +129,11 @@ class Group(Object):
                 root.close()
         super().__init__("group", handle, lib.hostd_group_destroy)
         self.rank, self.size = rank, size
+
+    @property
+    def uses_switches(self) -> bool:
+        """Whether collectives go through switches now, or will as soon as one is called that switches can do."""
+        return bool(check(lib.hostd_group_uses_switches(self._handle)))
 
     def allreduce(self, array: Any, op: Op = Op.SUM, *, out: Any = None, kind: Optional[Type] = None) -> None:
         """Gives each member what comes of the arrays of all: in ``array``, or in ``out``."""

@@ -225,6 +225,7 @@ fn constants_of_code() -> BTreeMap<String, i64> {
             ("GROUP_MAX", length(SIZE_MAX)),
             ("GROUP_PIECE", 8 << 20),
             ("GROUP_DETERMINISTIC", 1),
+            ("GROUP_STAYS", 2),
         ],
     );
     add("ERR_", &ERRORS);

@@ -134,6 +134,7 @@ static void wrong_handles(void *number)
     FAILS(HOSTD_ERR_HANDLE, hostd_group_allgather(group, NULL, memory, 8));
     FAILS(HOSTD_ERR_HANDLE, hostd_group_barrier(group));
     FAILS(HOSTD_ERR_HANDLE, hostd_group_set_idle(group, NULL, NULL));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_uses_switches(group));
     if (hostd_default_conn_options(&options) != 0 || options.retry_count != 7)
         exit(1);
     FAILS(HOSTD_ERR_HANDLE, hostd_set_conn_options(qp, &options));

@@ -6,8 +6,10 @@
 use super::api::{Event, EventKind, Severity};
 use super::state::State;
 use crate::id::PortId;
-use common::schedulers::PauseAnnouncement;
+use crate::tables::PortEntry;
+use common::schedulers::{LocalPort, PauseAnnouncement};
 use common::time::Time;
+use common::wire::Mac;
 use common::wire::schedule::PauseTerms;
 
 impl State {
@@ -17,6 +19,18 @@ impl State {
         let facts = self.active.facts(number);
         let facts = facts.filter(|_| rules.flow_control.obeys() != 0)?;
         self.active.config.qos.pause_terms(facts)
+    }
+
+    /// The ports by which packets pass, and what is said by them.
+    pub(super) fn announced_ports(&self) -> Vec<LocalPort> {
+        let ports = self.known_ports().filter(|(_, entry)| entry.up);
+        let local = |(number, entry): (usize, &PortEntry)| LocalPort {
+            name: entry.name.clone(),
+            ifindex: entry.ifindex,
+            mac: Mac(entry.mac),
+            pauses: self.pause_terms(number),
+        };
+        ports.map(local).collect()
     }
 
     /// Plans headroom with what the peers of ports say now.

@@ -15,14 +15,12 @@ use super::own_errors::OwnErrors;
 use super::state::{State, heartbeat_age, lock};
 use super::status_text;
 use crate::preflight;
-use crate::tables::PortEntry;
 use crate::worker::events::WorkerEvent;
 use common::metrics::{Families, Source};
 use common::netlink::{NeighbourKey, Requests};
-use common::schedulers::{self, LocalPort};
+use common::schedulers;
 use common::sys::{Waker, monotonic};
 use common::time::{Span, Time};
-use common::wire::Mac;
 use crossbeam_channel::Receiver;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
@@ -363,17 +361,7 @@ impl Control {
         let Some(shared) = lock(&self.state).schedulers.clone() else {
             return std::future::pending().await;
         };
-        let ports = || {
-            let state = lock(&self.state);
-            let ports = state.known_ports().filter(|(_, entry)| entry.up);
-            let local = |(number, entry): (usize, &PortEntry)| LocalPort {
-                name: entry.name.clone(),
-                ifindex: entry.ifindex,
-                mac: Mac(entry.mac),
-                pauses: state.pause_terms(number),
-            };
-            ports.map(local).collect()
-        };
+        let ports = || lock(&self.state).announced_ports();
         if let Err(error) = schedulers::run(shared, ports).await {
             // Forwarding goes on without.
             tracing::error!("nothing is announced: {error}");

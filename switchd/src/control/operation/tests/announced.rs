@@ -1,8 +1,7 @@
 //! Headroom that follows what peers announce while the switch runs (SW-12).
 
 use super::*;
-use common::schedulers::{LocalPort, PauseAnnouncement, SharedSchedulers};
-use common::wire::Mac;
+use common::schedulers::{PauseAnnouncement, SharedSchedulers};
 use common::wire::schedule::{PauseTerms, Role, Spread};
 
 fn said(backlog: u32) -> PauseAnnouncement {
@@ -21,14 +20,7 @@ fn listen(bench: &mut Bench, now: Time) {
     let state = &mut bench.state;
     let known = || SharedSchedulers::new(Role::Switch, Spread::Nothing);
     let schedulers = state.schedulers.get_or_insert_with(known).clone();
-    let ports = state.known_ports().filter(|(_, entry)| entry.up);
-    let local = |(number, entry): (usize, &PortEntry)| LocalPort {
-        name: entry.name.clone(),
-        ifindex: entry.ifindex,
-        mac: Mac(entry.mac),
-        pauses: state.pause_terms(number),
-    };
-    schedulers.set_ports(ports.map(local).collect(), now);
+    schedulers.set_ports(state.announced_ports(), now);
 }
 
 /// A switch that listens to its peers.

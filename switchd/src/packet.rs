@@ -22,23 +22,14 @@ pub struct Packet {
     pub ingress: PortId,
     /// The port it leaves by.
     pub egress: PortId,
-    /// Destination MAC address.
-    pub mac: [u8; 6],
-    /// Where the IP header begins.
-    pub network: u16,
+    /// Where it goes on the next link, and where its IP header begins.
+    pub link: NextLink,
+    /// How it is treated until it leaves.
+    pub treatment: Treatment,
     /// Cells that it is charged, to its group and to its queue, if it has to wait.
     pub cells: u16,
-    /// Traffic class: the index of the egress queue.
-    pub class: u8,
-    /// Priority group of its ingress port that it is charged to.
-    pub group: u8,
     /// Hash of its flow if flows of its class are told apart, otherwise zero.
     pub flow: u32,
-    /// Differentiated services code point that it leaves with.
-    pub dscp: u8,
-    /// Its ECN field as it came (RFC 3168 §5). Not zero: its sender understands marks, or it is
-    /// marked already.
-    pub ecn: u8,
     /// What is to be changed in it before it leaves, beside what a router always changes.
     pub edits: Edits,
     /// Which traced packet it is, if it is one.
@@ -49,6 +40,91 @@ pub struct Packet {
 
 // Three quarters of a line: queues hold many of them.
 const _: () = assert!(size_of::<Packet>() == 48);
+
+/// The destination MAC address of a packet on its next link, and where its IP header begins.
+///
+/// One word, like [`Treatment`]: queues move packets by words, and what was written in pieces cannot
+/// be read as a whole before it is in the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NextLink(u64);
+
+impl NextLink {
+    /// A destination, and the offset of the IP header in the frame.
+    #[inline]
+    pub const fn new([a, b, c, d, e, f]: [u8; 6], network: u16) -> Self {
+        let [low, high] = network.to_le_bytes();
+        Self(u64::from_le_bytes([a, b, c, d, e, f, low, high]))
+    }
+
+    /// Destination MAC address; zero if there is no next hop.
+    #[inline]
+    pub const fn mac(self) -> [u8; 6] {
+        let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
+        [a, b, c, d, e, f]
+    }
+
+    /// Where the IP header begins.
+    #[inline]
+    pub const fn network(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
+    /// Its IP header begins elsewhere now.
+    #[inline]
+    pub const fn set_network(&mut self, network: u16) {
+        *self = Self::new(self.mac(), network);
+    }
+}
+
+/// How a packet is treated until it leaves, in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Treatment(u32);
+
+impl Treatment {
+    /// That of a packet of a traffic class and a priority group, with the code point that it leaves
+    /// with and the ECN field that it came with.
+    #[inline]
+    pub const fn new((class, group): (u8, u8), dscp: u8, ecn: u8) -> Self {
+        Self(u32::from_le_bytes([class, group, dscp, ecn]))
+    }
+
+    /// Traffic class: the index of the egress queue.
+    #[inline]
+    pub const fn class(self) -> u8 {
+        self.0.to_le_bytes()[0]
+    }
+
+    /// Priority group of its ingress port that it is charged to.
+    #[inline]
+    pub const fn group(self) -> u8 {
+        self.0.to_le_bytes()[1]
+    }
+
+    /// Differentiated services code point that it leaves with.
+    #[inline]
+    pub const fn dscp(self) -> u8 {
+        self.0.to_le_bytes()[2]
+    }
+
+    /// Its ECN field as it came (RFC 3168 §5). Not zero: its sender understands marks, or it is
+    /// marked already.
+    #[inline]
+    pub const fn ecn(self) -> u8 {
+        self.0.to_le_bytes()[3]
+    }
+
+    /// Puts it in another class.
+    #[inline]
+    pub const fn set_class(&mut self, class: u8) {
+        *self = Self::new((class, self.group()), self.dscp(), self.ecn());
+    }
+
+    /// Lets it leave with another code point.
+    #[inline]
+    pub const fn set_dscp(&mut self, dscp: u8) {
+        *self = Self::new((self.class(), self.group()), dscp, self.ecn());
+    }
+}
 
 /// A time of the last minute, in four bytes: units of 16 ns, whose count begins anew every 68 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +234,7 @@ impl Packet {
     /// Whether it goes from one station of a bridge to another: it has no next hop.
     #[inline]
     pub fn is_bridged(&self) -> bool {
-        self.edits.contain(Edits::ADDRESSED) && self.mac == [0; 6]
+        self.edits.contain(Edits::ADDRESSED) && self.link.mac() == [0; 6]
     }
 
     /// A frame at a port, of which nothing else is known. It is charged to no group.
@@ -167,14 +243,10 @@ impl Packet {
             frame,
             ingress: port,
             egress: port,
-            mac: [0; 6],
-            network: 0,
+            link: NextLink::default(),
+            treatment: Treatment::default(),
             cells: 0,
-            class: 0,
-            group: 0,
             flow: 0,
-            dscp: 0,
-            ecn: 0,
             edits: Edits::default(),
             trace: TraceId::NONE,
             received: Recently(0),

@@ -31,7 +31,12 @@ pub fn rewrite(packet: &mut Packet, src: [u8; 6]) {
 #[expect(clippy::inline_always, reason = "a call costs as much as what it does")]
 pub fn address(packet: &mut Packet, src: [u8; 6]) {
     if !packet.edits.contain(Edits::ADDRESSED) {
-        readdress(packet.frame.bytes_mut(), packet.network, packet.mac, src);
+        readdress(
+            packet.frame.bytes_mut(),
+            packet.link.network(),
+            packet.link.mac(),
+            src,
+        );
     }
 }
 
@@ -78,7 +83,7 @@ pub fn relink(
 
 /// Does what the stages before wanted to be changed.
 fn edit(packet: &mut Packet) {
-    let (network, dscp) = (packet.network, packet.dscp);
+    let (network, dscp) = (packet.link.network(), packet.treatment.dscp());
     let bytes = packet.frame.bytes_mut();
     if packet.edits.contain(Edits::REMARK) {
         set_dscp(bytes, network, dscp);
@@ -116,6 +121,7 @@ fn decrement(ip: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::id::PortId;
+    use crate::packet::NextLink;
     use common::xdp::frame::{FramePool, Region};
     use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -124,8 +130,7 @@ mod tests {
         let mut bytes = vec![0xee; usize::from(network)];
         bytes.extend(ip);
         let mut packet = Packet {
-            mac: [2, 0, 0, 0, 0, 9],
-            network,
+            link: NextLink::new([2, 0, 0, 0, 0, 9], network),
             ..Packet::at(pool.take_filled(&bytes).expect("a free frame"), PortId(1))
         };
         rewrite(&mut packet, [2, 0, 0, 0, 0, 1]);

@@ -85,6 +85,8 @@ fn strip(packet: &mut Packet, kind: Kind, at: usize) -> bool {
     }
     bytes.copy_within(..at, len);
     packet.frame.shrink_front(short);
-    packet.network = packet.network.saturating_sub(short);
+    packet
+        .link
+        .set_network(packet.link.network().saturating_sub(short));
     true
 }

@@ -76,7 +76,10 @@ impl Compensator {
     /// A packet is about to be queued, and its queue is congested. `own` is the address of the port
     /// that it leaves by.
     pub fn congested(&mut self, packet: &Packet, own: [u8; 6], now: Time) {
-        let ip = packet.frame.bytes().get(usize::from(packet.network)..);
+        let ip = packet
+            .frame
+            .bytes()
+            .get(usize::from(packet.link.network())..);
         let Some(subject) = ip.and_then(Subject::read) else {
             return;
         };

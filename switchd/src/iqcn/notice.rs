@@ -99,7 +99,7 @@ impl Notice {
             let address = |at: Range<usize>| frame.get(at)?.first_chunk::<6>().copied();
             (address(field::SRC)?, address(field::DST)?)
         } else {
-            (own, packet.mac)
+            (own, packet.link.mac())
         };
         let addresses = Addresses::new(subject.key.destination(), subject.key.source())?;
         let flow = Flow {
@@ -144,7 +144,7 @@ impl Notice {
 /// Where the VLAN tags of a packet are: before a tag that tells of its path. `None`: there are too
 /// many.
 fn tags(packet: &Packet) -> Option<Range<usize>> {
-    let headers = usize::from(packet.network).checked_sub(packet.edits.tag_len().into())?;
+    let headers = usize::from(packet.link.network()).checked_sub(packet.edits.tag_len().into())?;
     let len = headers.checked_sub(HEADER_LEN)?;
     (len <= TAGS_MAX * TAG_LEN).then_some(field::ETHERTYPE..field::ETHERTYPE + len)
 }

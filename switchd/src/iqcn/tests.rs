@@ -5,7 +5,7 @@ use super::*;
 use crate::flows::Key;
 use crate::flows::tests::{OWN, POSITIVE, acknowledge, frame, host, request};
 use crate::id::PortId;
-use crate::packet::{Edits, Packet};
+use crate::packet::{Edits, NextLink, Packet, Treatment};
 use common::time::{Span, Time};
 use common::wire::ethernet::HEADER_LEN;
 use common::wire::ip::{v4, v6};
@@ -53,9 +53,9 @@ fn packet(bytes: &[u8]) -> Packet {
     let mut pool = FramePool::new(Region::heap(4, 2048, 64));
     let frame = pool.take_filled(bytes).expect("room");
     let mut packet = Packet::at(frame, PortId(3));
-    (packet.egress, packet.mac) = (PortId(5), [2, 9, 9, 9, 9, 9]);
-    packet.network = u16::try_from(HEADER_LEN).unwrap();
-    packet.ecn = 2;
+    let network = u16::try_from(HEADER_LEN).unwrap();
+    (packet.egress, packet.link) = (PortId(5), NextLink::new([2, 9, 9, 9, 9, 9], network));
+    packet.treatment = Treatment::new((0, 0), 0, 2);
     packet
 }
 
@@ -259,10 +259,10 @@ fn between_stations_it_goes_back_with_its_tags() {
         let csig = [0x99, 0, 0, 0];
         let bytes = [&plain[..12], tags.as_flattened(), &csig, &plain[12..]].concat();
         let mut packet = packet(&bytes);
-        packet.mac = [0; 6];
         packet.edits = Edits::ADDRESSED;
         packet.edits.add(Edits::COMPACT);
-        packet.network = u16::try_from(HEADER_LEN + tags.as_flattened().len() + 4).unwrap();
+        let network = u16::try_from(HEADER_LEN + tags.as_flattened().len() + 4).unwrap();
+        packet.link = NextLink::new([0; 6], network);
         it.congested(&packet, OWN, at(1));
         it.congested(&packet, OWN, at(60));
         let [notice] = made(&mut it)[..] else {

@@ -71,7 +71,7 @@ impl Probe {
     #[cold]
     pub fn sent(&mut self, policy: &Policy, packet: &Packet) {
         let port = policy.ports.get(packet.egress.index());
-        let queue = port.and_then(|port| port.queues.get(usize::from(packet.class)));
+        let queue = port.and_then(|port| port.queues.get(usize::from(packet.treatment.class())));
         let at_dequeue = queue
             .and_then(|queue| queue.wred)
             .is_some_and(|it| it.at_dequeue);

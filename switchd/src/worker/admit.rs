@@ -54,7 +54,10 @@ impl<Q: QueueIo> Worker<Q> {
     pub(super) fn charge(&mut self, packet: Packet) {
         let (traffic, ingress) = (&self.tables.traffic, packet.ingress);
         let cells = u64::from(packet.cells);
-        match self.ledger.charge(traffic, ingress, packet.group, cells) {
+        match self
+            .ledger
+            .charge(traffic, ingress, packet.treatment.group(), cells)
+        {
             Ok(XoffChange::Same) => {}
             Ok(XoffChange::Changed) => self.rings.tell_owner(ingress),
             Err(refused) => {
@@ -79,7 +82,7 @@ impl<Q: QueueIo> Worker<Q> {
         let lossless = self
             .tables
             .traffic
-            .is_lossless(packet.ingress, packet.group);
+            .is_lossless(packet.ingress, packet.treatment.group());
         match self.rings.send(owner, Crossing::Packet(packet), lossless) {
             Ok(()) if trace.is_some() => self.probe.cross(trace, owner),
             Ok(()) => {}
@@ -125,7 +128,7 @@ impl<Q: QueueIo> Worker<Q> {
         reason = "the packet goes from registers to its slot; see `ingress::parse::parse`"
     )]
     pub(super) fn admit(&mut self, mut packet: Packet) {
-        if self.compensator.is_some() && packet.ecn != 0 {
+        if self.compensator.is_some() && packet.treatment.ecn() != 0 {
             packet = self.compensate(packet);
         }
         let buffer = PolicyAndLedger {
@@ -148,9 +151,13 @@ impl<Q: QueueIo> Worker<Q> {
         }
         if packet.edits.contain(Edits::REMARK) {
             // What it becomes follows from the DSCP that it was given here.
-            set_dscp(packet.frame.bytes_mut(), packet.network, packet.dscp);
+            set_dscp(
+                packet.frame.bytes_mut(),
+                packet.link.network(),
+                packet.treatment.dscp(),
+            );
         }
-        let class = packet.class;
+        let class = packet.treatment.class();
         let Some(cut) = trim_packet(&mut packet, policy) else {
             return self.drop_charged(packet, reason);
         };

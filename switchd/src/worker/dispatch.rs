@@ -13,7 +13,7 @@ use crate::id::{FlowKey, Neighbour, PortId, TraceId};
 use crate::ingress::classify::{Classified, classify};
 use crate::ingress::pending::{Wait, Waiting};
 use crate::outcome::Outcome;
-use crate::packet::{Edits, Packet, Parsed, Recently, cells};
+use crate::packet::{Edits, NextLink, Packet, Parsed, Recently, Treatment, cells};
 use crate::tables::interfaces::LinkHeader;
 use crate::trace::Step;
 use crate::trace::probe::Lost;
@@ -189,15 +189,11 @@ impl<Q: QueueIo> Worker<Q> {
             frame,
             ingress,
             egress,
-            mac,
-            network,
+            link: NextLink::new(mac, network),
+            treatment: Treatment::new((class, group), dscp, parsed.ecn),
             // A frame is far shorter than 65536 cells.
             cells: u16::try_from(cells).unwrap_or(u16::MAX),
-            class,
-            group,
             flow,
-            dscp,
-            ecn: parsed.ecn,
             edits,
             trace,
             received: Recently::at(origin.since),

@@ -25,9 +25,12 @@ impl<Q: QueueIo> Worker<Q> {
             return packet;
         };
         let port = self.ports.at(place);
-        if port.manager.is_congested(packet.class, |depth, certain| {
-            compensator.rules().is_congested(depth, certain)
-        }) {
+        if port
+            .manager
+            .is_congested(packet.treatment.class(), |depth, certain| {
+                compensator.rules().is_congested(depth, certain)
+            })
+        {
             compensator.congested(&packet, port.mac, self.now);
         }
         packet

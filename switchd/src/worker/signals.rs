@@ -100,7 +100,7 @@ pub(super) fn sign_frequent(
     quick: Option<&Quick>,
     stats: &WorkerStats,
 ) -> bool {
-    let (at, len, edits) = (packet.network, packet.frame.len(), packet.edits);
+    let (at, len, edits) = (packet.link.network(), packet.frame.len(), packet.edits);
     let bytes = packet.frame.bytes_mut();
     let signed = quick.and_then(|quick| sign_quickly(bytes, (at, len), edits, quick));
     if let Some(signed) = signed {

@@ -85,7 +85,7 @@ impl<Q: QueueIo> Worker<Q> {
                 stats.ports[packet.egress.index()].trimmed_sent.add(1);
             }
             let behind = waiting.as_mut().map_or(0, |waiting| {
-                let bytes = &mut waiting[usize::from(packet.class) % CLASSES];
+                let bytes = &mut waiting[usize::from(packet.treatment.class()) % CLASSES];
                 *bytes = bytes.saturating_sub(packet.frame.len() as u64);
                 *bytes
             });

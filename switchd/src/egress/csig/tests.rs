@@ -20,7 +20,9 @@ fn packet(form: Form, fields: u64, edits: Edits) -> Packet {
     bytes.resize(bytes.len() + 60, 0x45);
     let mut pool = FramePool::new(Region::heap(4, 2048, 64));
     let mut packet = Packet::at(pool.take_filled(&bytes).expect("room"), PortId(0));
-    packet.network = 14 + u16::try_from(form.len()).expect("short");
+    packet
+        .link
+        .set_network(14 + u16::try_from(form.len()).expect("short"));
     packet.edits = edits;
     packet.edits.add(Edits::of_tag(Kind::Csig(form), true));
     packet
@@ -91,7 +93,7 @@ proptest! {
         let wanted = sign_at_length(&mut long, exit, 0, Time::ZERO);
         let mut short = packet(form, fields, edits);
         let before = short.frame.bytes().to_vec();
-        let (at, len) = (short.network, short.frame.len());
+        let (at, len) = (short.link.network(), short.frame.len());
         let found = sign_quickly(short.frame.bytes_mut(), (at, len), short.edits, &quick);
         match found {
             Some(signed) => {

@@ -38,12 +38,12 @@ impl EgressPort {
         store: &mut PacketStore,
         buffer: PolicyAndLedger<'_>,
     ) -> Result<(), (Packet, DropReason)> {
-        let class = usize::from(packet.class) % CLASSES;
+        let class = usize::from(packet.treatment.class()) % CLASSES;
         let request = AdmitRequest {
             cells: u64::from(packet.cells),
             bytes: packet.frame.len() as u64,
-            dscp: packet.dscp,
-            ect: packet.ecn != 0,
+            dscp: packet.treatment.dscp(),
+            ect: packet.treatment.ecn() != 0,
         };
         let (shared, marked) = match self.check_admission(class, request, buffer) {
             Ok(admitted) => admitted,

@@ -93,7 +93,8 @@ impl EgressPort {
             .expect("the occupied queues are those that hold packets");
         if let Some(wred) = self.rules[class].wred
             && wred.at_dequeue
-            && queue.check_wred(wred, packet.ecn != 0, true, &mut self.random) == Decision::Mark
+            && queue.check_wred(wred, packet.treatment.ecn() != 0, true, &mut self.random)
+                == Decision::Mark
         {
             queue.marked();
             packet.edits.add(Edits::MARK);

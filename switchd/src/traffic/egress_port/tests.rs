@@ -1,7 +1,7 @@
 use super::*;
 use crate::drop::DropReason;
 use crate::id::FlowKey;
-use crate::packet::{Packet, cells, wire_len};
+use crate::packet::{NextLink, Packet, Treatment, cells, wire_len};
 use crate::stats::WorkerStats;
 use crate::tables::elephants::{Moves, Settings};
 use crate::tables::wred::Profile;
@@ -42,7 +42,7 @@ impl Bench {
     fn packet(&mut self, class: u8, len: usize) -> Packet {
         let frame = self.pool.take_sized(len).expect("a free frame");
         Packet {
-            class,
+            treatment: Treatment::new((class, 0), 0, 0),
             cells: u16::try_from(cells(len)).expect("few"),
             ..Packet::at(frame, PortId(0))
         }
@@ -79,7 +79,7 @@ impl Bench {
         port.show(&self.stats.ports[0], Time::ZERO);
         out.into_iter()
             .map(|packet| {
-                let seen = (packet.class, packet.frame.len());
+                let seen = (packet.treatment.class(), packet.frame.len());
                 self.pool.give(packet.frame);
                 seen
             })
@@ -129,7 +129,7 @@ fn an_average_falls_while_its_queue_is_empty() {
         let offer = |bench: &mut Bench, port: &mut EgressPort| {
             let before = port.depth(3).marked;
             let packet = Packet {
-                ecn: 1,
+                treatment: Treatment::new((3, 0), 0, 1),
                 ..bench.packet(3, 1500)
             };
             let buffer = PolicyAndLedger {
@@ -330,7 +330,8 @@ impl Herd {
         let mut packet = self.bench.packet(FROM, 1500);
         packet.flow = flow;
         // Its number stands where nobody looks here.
-        packet.mac[..4].copy_from_slice(&self.sent.to_be_bytes());
+        let [a, b, c, d] = self.sent.to_be_bytes();
+        packet.link = NextLink::new([a, b, c, d, 0, 0], 0);
         let of = FlowKey {
             port: PortId(0),
             class: FROM,
@@ -339,7 +340,7 @@ impl Herd {
         let port = &self.port;
         let queues = |_: PortId, class: u8| port.progress(class);
         let place = self.table.classify(of, 1500, self.now, &queues);
-        packet.class = place.class;
+        packet.treatment.set_class(place.class);
         let buffer = PolicyAndLedger {
             policy: &self.bench.policy,
             ledger: &self.bench.ledger,
@@ -368,11 +369,16 @@ impl Herd {
         let left = out.len();
         for packet in out {
             let last = &mut self.seen[packet.flow as usize];
-            let number = u32::from_be_bytes(*packet.mac.first_chunk().expect("4 of 6"));
+            let number = u32::from_be_bytes(*packet.link.mac().first_chunk().expect("4 of 6"));
             assert!(*last < number, "flow {}", packet.flow);
             *last = number;
-            let queue = 1 << packet.class;
-            assert_eq!(self.stopped & queue, 0, "queue {} is paused", packet.class);
+            let queue = 1 << packet.treatment.class();
+            assert_eq!(
+                self.stopped & queue,
+                0,
+                "queue {} is paused",
+                packet.treatment.class()
+            );
             let paused_with = self.stopped & 1 << FROM != 0;
             assert!(!paused_with, "elephants of a class that is paused");
             self.bench.pool.give(packet.frame);

@@ -77,7 +77,7 @@ impl ElephantTracker {
     ) -> Place {
         let flow = FlowKey {
             port: packet.egress,
-            class: packet.class,
+            class: packet.treatment.class(),
             hash: packet.flow,
         };
         let bytes = u32::try_from(packet.frame.len()).unwrap_or(u32::MAX);

@@ -58,14 +58,15 @@ impl EgressPorts {
         }
         let mut after = None;
         if let Some(queue) = self.select_queue(&packet, buffer.policy) {
-            if packet.trace.is_some() && queue.class != packet.class {
+            if packet.trace.is_some() && queue.class != packet.treatment.class() {
                 let class = queue.class;
                 probe.step(packet.trace, Step::Demoted { class });
             }
-            (packet.class, after) = (queue.class, queue.after);
+            packet.treatment.set_class(queue.class);
+            after = queue.after;
         }
         let before = self.admission_trace(&packet, place);
-        let class = packet.class;
+        let class = packet.treatment.class();
         let manager = &mut self.ports[place].manager;
         self.occupied.set(place);
         manager.admit(packet, &mut self.store, buffer)?;
@@ -94,24 +95,26 @@ impl EgressPorts {
         room: impl FnOnce(usize) -> DeviceRoom,
     ) -> Option<Bypass> {
         let place = self.place_of(packet.egress)?;
-        if self.open_groups & 1 << (packet.group & 7) == 0
+        if self.open_groups & 1 << (packet.treatment.group() & 7) == 0
             || packet.trace.is_some()
             || !packet.edits.is_empty()
             || packet.frame.is_chained()
-            || buffer.ledger.is_shut(packet.ingress, packet.group)
-            || !self.may_stage(place, packet.class, now, room)
+            || buffer
+                .ledger
+                .is_shut(packet.ingress, packet.treatment.group())
+            || !self.may_stage(place, packet.treatment.class(), now, room)
         {
             return None;
         }
         if let Some(queue) = self.select_queue(packet, buffer.policy) {
             // All queues are empty: there is no packet of its flow that it could overtake.
             debug_assert_eq!(queue.after, None, "of {packet:?}");
-            packet.class = queue.class;
+            packet.treatment.set_class(queue.class);
         }
         let port = &mut self.ports[place];
         let origin = (packet.flow, packet.ingress);
         port.manager
-            .bypassed(packet.class, packet.frame.len(), origin);
+            .bypassed(packet.treatment.class(), packet.frame.len(), origin);
         port.room_bytes = port
             .room_bytes
             .saturating_sub(wire_len(packet.frame.len() as u64));
@@ -166,7 +169,7 @@ impl EgressPorts {
     fn select_queue(&mut self, packet: &Packet, policy: &Policy) -> Option<Place> {
         let tracker = self.tracker.as_mut()?;
         // What is left of a packet that was trimmed goes before its flow.
-        if !policy.watches(packet.class) || packet.edits.contain(Edits::TRIMMED) {
+        if !policy.watches(packet.treatment.class()) || packet.edits.contain(Edits::TRIMMED) {
             return None;
         }
         let queues = |port, class| progress(&self.place, &self.ports, port, class);
@@ -177,7 +180,11 @@ impl EgressPorts {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
     fn admission_trace(&self, packet: &Packet, place: usize) -> Option<AdmissionTrace> {
-        let (ingress, group, class) = (packet.ingress, packet.group, packet.class);
+        let (ingress, group, class) = (
+            packet.ingress,
+            packet.treatment.group(),
+            packet.treatment.class(),
+        );
         packet.trace.is_some().then(|| AdmissionTrace {
             trace: packet.trace,
             ingress,

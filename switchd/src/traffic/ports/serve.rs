@@ -29,7 +29,7 @@ impl Charged {
     pub fn of(packet: &Packet) -> Self {
         Self {
             ingress: packet.ingress,
-            group: packet.group,
+            group: packet.treatment.group(),
             cells: u64::from(packet.cells),
         }
     }

@@ -35,7 +35,11 @@ pub fn on_refusal(packet: &Packet, reason: DropReason, policy: &Policy) -> OnRef
         });
     }
     let port = policy.ports.get(packet.egress.index());
-    let trims = port.is_some_and(|port| port.queues[usize::from(packet.class)].trim.is_some());
+    let trims = port.is_some_and(|port| {
+        port.queues[usize::from(packet.treatment.class())]
+            .trim
+            .is_some()
+    });
     if reason == DropReason::QueueFull && trims {
         OnRefusal::Trim
     } else {
@@ -48,7 +52,7 @@ fn take_telemetry_off(packet: &mut Packet) {
     #[expect(clippy::cast_possible_truncation, reason = "64 bytes")]
     const LEN: u16 = int::LEN as u16;
     // Between the tag and the IP header is the EtherType.
-    let Some(at) = packet.network.checked_sub(LEN + 2) else {
+    let Some(at) = packet.link.network().checked_sub(LEN + 2) else {
         return;
     };
     packet
@@ -56,7 +60,7 @@ fn take_telemetry_off(packet: &mut Packet) {
         .bytes_mut()
         .copy_within(..usize::from(at), int::LEN);
     packet.frame.shrink_front(LEN);
-    packet.network -= LEN;
+    packet.link.set_network(packet.link.network() - LEN);
     packet.edits = packet.edits.without_tag();
 }
 
@@ -68,12 +72,14 @@ pub fn trim_packet(packet: &mut Packet, policy: &Policy) -> Option<Cut> {
     if packet.edits.contain(Edits::TELEMETRY) {
         take_telemetry_off(packet);
     }
-    let trimmed = trim(&mut packet.frame, packet.network, &policy.trim)?;
+    let trimmed = trim(&mut packet.frame, packet.link.network(), &policy.trim)?;
     let cells = u16::try_from(cells(trimmed.len)).unwrap_or(u16::MAX);
     let freed = packet.cells.saturating_sub(cells);
     packet.cells -= freed;
-    packet.dscp = trimmed.dscp;
-    packet.class = policy.classify.class_of_dscp(trimmed.dscp);
+    packet.treatment.set_dscp(trimmed.dscp);
+    packet
+        .treatment
+        .set_class(policy.classify.class_of_dscp(trimmed.dscp));
     packet.edits.add(Edits::TRIMMED);
     Some(Cut {
         from,

@@ -7,7 +7,7 @@ use crate::stats::QueueStats;
 use crate::tables::policy::Wred;
 use crate::traffic::elephants::Progress;
 use crate::traffic::sketch::Sketch;
-use crate::traffic::store::{Chain, PacketStore};
+use crate::traffic::store::{Chain, PacketStore, Popped};
 use crate::traffic::wred::{Average, Decision};
 use common::time::Time;
 use rand_core::Rng;
@@ -235,8 +235,9 @@ impl Queue {
     /// Takes the first packet out. Returns it and the cells that the service region gets back.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `EgressPort::admit`")]
-    pub(super) fn pop(&mut self, store: &mut PacketStore) -> Option<(Packet, u64)> {
-        let packet = store.pop(&mut self.chain)?;
+    pub(super) fn pop<'a>(&mut self, store: &'a mut PacketStore) -> Option<(Popped<'a>, u64)> {
+        let mut popped = store.pop(&mut self.chain)?;
+        let packet = popped.packet();
         let (len, cells) = (packet.frame.len() as u64, u64::from(packet.cells));
         debug_assert!(
             self.packets > 0 && self.bytes >= len && self.cells >= cells,
@@ -248,7 +249,7 @@ impl Queue {
         let shared = cells.min(self.shared);
         self.shared -= shared;
         self.check();
-        Some((packet, shared))
+        Some((popped, shared))
     }
 
     /// Counts a packet that was taken to be sent.

@@ -26,6 +26,26 @@ pub struct PacketStore {
     held: usize,
 }
 
+/// A packet that is in no queue any more and lies in its slot still, which is free as soon as this is
+/// gone: what is done to the packet here is done without moving it.
+#[derive(Debug)]
+#[must_use = "a packet that is not taken is lost"]
+pub struct Popped<'a>(&'a mut Option<Packet>);
+
+impl Popped<'_> {
+    /// The packet.
+    #[inline]
+    pub fn packet(&mut self) -> &mut Packet {
+        self.0.as_mut().expect("slots of chains hold packets")
+    }
+
+    /// Takes the packet.
+    #[inline]
+    pub fn take(self) -> Packet {
+        self.0.take().expect("slots of chains hold packets")
+    }
+}
+
 /// The ends of a chain in a [`PacketStore`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
@@ -100,13 +120,12 @@ impl PacketStore {
         }
     }
 
-    /// Takes the first packet of a chain.
+    /// Takes the first packet out of a chain.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `EgressPort::admit`")]
-    pub(super) fn pop(&mut self, chain: &mut Chain) -> Option<Packet> {
+    pub(super) fn pop(&mut self, chain: &mut Chain) -> Option<Popped<'_>> {
         let index = chain.head;
         let slot = self.slots.get_mut(index as usize)?;
-        let packet = slot.packet.take();
         chain.head = slot.next;
         if chain.head == NONE {
             chain.tail = NONE;
@@ -114,6 +133,6 @@ impl PacketStore {
         slot.next = self.free;
         self.free = index;
         self.held -= 1;
-        packet
+        Some(Popped(&mut slot.packet))
     }
 }

@@ -80,7 +80,7 @@ impl<Q: QueueIo> Worker<Q> {
                 rings.tell_owner(it.ingress);
             }
         };
-        ports.serve(place, room, now, ledger, release, |mut packet, own| {
+        ports.serve(place, room, now, ledger, release, |packet, own| {
             if packet.edits.contain(Edits::TRIMMED) {
                 stats.ports[packet.egress.index()].trimmed_sent.add(1);
             }
@@ -89,17 +89,16 @@ impl<Q: QueueIo> Worker<Q> {
                 *bytes = bytes.saturating_sub(packet.frame.len() as u64);
                 *bytes
             });
-            rewrite(&mut packet, own);
+            rewrite(packet, own);
             if packet.edits.has_tag()
-                && !sign_frequent(&mut packet, quick.as_ref(), stats)
+                && !sign_frequent(packet, quick.as_ref(), stats)
                 && let Some(exit) = exit
             {
-                sign_and_count(&mut packet, exit, behind, stats, now);
+                sign_and_count(packet, exit, behind, stats, now);
             }
             if packet.trace.is_some() {
-                probe.sent(policy, &packet);
+                probe.sent(policy, packet);
             }
-            packet.frame
         });
     }
 

@@ -4,7 +4,7 @@ use super::EgressPort;
 use crate::limits::CLASSES;
 use crate::packet::{Edits, Packet, wire_len};
 use crate::traffic::buffer::Ledger;
-use crate::traffic::store::PacketStore;
+use crate::traffic::store::{PacketStore, Popped};
 use crate::traffic::wred::Decision;
 use common::time::Time;
 
@@ -29,7 +29,7 @@ impl EgressPort {
         allowance: Allowance,
         store: &mut PacketStore,
         ledger: &Ledger,
-        mut send: impl FnMut(Packet),
+        mut send: impl FnMut(Popped<'_>),
     ) -> bool {
         if self.ready() == 0 {
             return false;
@@ -51,7 +51,8 @@ impl EgressPort {
             let Some(class) = self.scheduler.next(self.ready() & !over) else {
                 break;
             };
-            let (packet, shared) = self.take(class, store);
+            let (mut popped, shared) = self.take(class, store);
+            let packet = popped.packet();
             all += u64::from(packet.cells);
             service += shared;
             let line = wire_len(packet.frame.len() as u64);
@@ -76,7 +77,7 @@ impl EgressPort {
                 self.queues[class].is_empty(),
                 "queue {class} is occupied exactly while it holds packets"
             );
-            send(packet);
+            send(popped);
         }
         ledger.queue_out(self.port, service, all);
         is_used_up
@@ -86,11 +87,12 @@ impl EgressPort {
     /// its cells were of the service region.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
-    fn take(&mut self, class: usize, store: &mut PacketStore) -> (Packet, u64) {
+    fn take<'a>(&mut self, class: usize, store: &'a mut PacketStore) -> (Popped<'a>, u64) {
         let queue = &mut self.queues[class];
-        let (mut packet, shared) = queue
+        let (mut popped, shared) = queue
             .pop(store)
             .expect("the occupied queues are those that hold packets");
+        let packet = popped.packet();
         if let Some(wred) = self.rules[class].wred
             && wred.at_dequeue
             && queue.check_wred(wred, packet.treatment.ecn() != 0, true, &mut self.random)
@@ -101,7 +103,7 @@ impl EgressPort {
         }
         queue.sent(packet.frame.len() as u64);
         self.changed |= 1 << class;
-        (packet, shared)
+        (popped, shared)
     }
 
     /// Accounts for `bytes` on the line that did not come from a queue.
@@ -165,7 +167,8 @@ impl EgressPort {
     ) {
         for class in (0..CLASSES).filter(|class| mask & 1 << class != 0) {
             let queue = &mut self.queues[class];
-            while let Some((packet, shared)) = queue.pop(store) {
+            while let Some((popped, shared)) = queue.pop(store) {
+                let packet = popped.take();
                 queue.discarded();
                 ledger.queue_out(self.port, shared, u64::from(packet.cells));
                 out.push(packet);

@@ -73,8 +73,8 @@ impl Bench {
             packets: room,
             bytes: u64::MAX,
         };
-        port.dequeue(now, all, &mut self.store, &self.ledger, |packet| {
-            out.push(packet)
+        port.dequeue(now, all, &mut self.store, &self.ledger, |popped| {
+            out.push(popped.take())
         });
         port.show(&self.stats.ports[0], Time::ZERO);
         out.into_iter()
@@ -364,8 +364,9 @@ impl Herd {
             packets: room,
             bytes: u64::MAX,
         };
-        self.port
-            .dequeue(self.now, all, store, ledger, |packet| out.push(packet));
+        self.port.dequeue(self.now, all, store, ledger, |popped| {
+            out.push(popped.take())
+        });
         let left = out.len();
         for packet in out {
             let last = &mut self.seen[packet.flow as usize];

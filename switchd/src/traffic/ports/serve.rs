@@ -66,7 +66,7 @@ impl EgressPorts {
         }
     }
 
-    /// Takes packets from the queues of the port at `place` and stages what `rewrite` makes of them
+    /// Takes packets from the queues of the port at `place`, as `rewrite` makes them, and stages them
     /// for the device, as much as that has room for beside what is staged already, and as its limit
     /// allows. `rewrite` gets the packet and the MAC address of the port; `release` returns the
     /// charges of the packets.
@@ -78,7 +78,7 @@ impl EgressPorts {
         now: Time,
         ledger: &Ledger,
         mut release: impl FnMut(Charged),
-        mut rewrite: impl FnMut(Packet, [u8; 6]) -> Frame,
+        mut rewrite: impl FnMut(&mut Packet, [u8; 6]),
     ) {
         let port = &mut self.ports[place];
         let bytes = match std::mem::take(&mut port.room) {
@@ -93,14 +93,16 @@ impl EgressPorts {
         };
         let (staged, mac) = (&mut port.staged, port.mac);
         let mut charged = None;
-        let is_used_up = port
-            .manager
-            .dequeue(now, allowance, &mut self.store, ledger, |packet| {
-                if let Some(before) = Charged::add(&mut charged, &packet) {
-                    release(before);
-                }
-                staged.push(rewrite(packet, mac));
-            });
+        let is_used_up =
+            port.manager
+                .dequeue(now, allowance, &mut self.store, ledger, |mut popped| {
+                    let packet = popped.packet();
+                    if let Some(before) = Charged::add(&mut charged, packet) {
+                        release(before);
+                    }
+                    rewrite(packet, mac);
+                    staged.push(popped.take().frame);
+                });
         if let Some(charged) = charged {
             release(charged);
         }

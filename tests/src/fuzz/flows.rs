@@ -101,7 +101,7 @@ fn congest(
         return;
     };
     let mut packet = Packet::at(copy, PortId(1));
-    packet.network = parsed.network;
+    packet.link.set_network(parsed.network);
     compensator.congested(&packet, MAC, now);
     pool.give(packet.frame);
     let mut notices = Vec::with_capacity(NOTICES_A_TURN);

@@ -9,7 +9,7 @@ use switchd::config::Iqcn;
 use switchd::flows::Key;
 use switchd::id::PortId;
 use switchd::iqcn::{Compensator, NOTICES_A_TURN, Table};
-use switchd::packet::Packet;
+use switchd::packet::{NextLink, Packet};
 
 /// Queue pairs of the sender, which is notified, and of the receiver.
 const SENDER: u32 = 0x4321;
@@ -33,7 +33,7 @@ pub(super) fn notification(flow: Flow) -> (Vec<u8>, Flow, Headers) {
     let mut pool = FramePool::new(Region::heap(1, 2048, 64));
     let frame = pool.take_filled(&bytes).expect("a free frame");
     let mut packet = Packet::at(frame, PortId(1));
-    (packet.network, packet.mac) = (14, flow.src_mac.0);
+    packet.link = NextLink::new(flow.src_mac.0, 14);
 
     let table = Arc::new(Table::new(16, 1));
     let key = Key::new(data.addresses.src(), data.addresses.dst(), RECEIVER);

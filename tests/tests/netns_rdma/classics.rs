@@ -5,11 +5,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus};
 use std::sync::Once;
-use std::thread::sleep;
-use std::time::Duration;
 
 use crate::dissection::packets;
-use crate::links::{Addresses, begin_losses, directly, end_losses};
+use crate::links::{Addresses, begin_losses, directly, end_losses, end_losses_after};
 use crate::rig::{self, LIMIT, MAC, Rig};
 
 /// Where `rping` listens.
@@ -46,23 +44,14 @@ enum Side {
 /// How many packets were lost.
 fn play_with_losses(rig: &mut Rig, at: Addresses, game: Game, port: usize) -> u64 {
     let (_, _, size, mtu, iters) = game;
-    let before = received(rig);
+    let before = rig.counters()["rcvd_pkts"].as_u64().unwrap();
     begin_losses(rig);
     let mut lost = 0;
     play(rig, at, game, port, |rig| {
         let packets = size.div_ceil(u32::from(mtu)) * iters;
-        let enough = before + u64::from(packets) / 2;
-        while received(rig) < enough {
-            sleep(Duration::from_millis(20));
-        }
-        lost = end_losses(rig);
+        lost = end_losses_after(rig, before + u64::from(packets) / 2);
     });
     lost
-}
-
-/// How many packets the guest's device has received.
-fn received(rig: &mut Rig) -> u64 {
-    rig.counters()["rcvd_pkts"].as_u64().unwrap()
 }
 
 /// Plays one game at these addresses, and does `meanwhile` while it goes on.
@@ -196,7 +185,7 @@ fn classics_with_losses(rig: &mut Rig, at: Addresses, ports: Range<usize>) {
         (false, Side::Guest, 4096, 1024, 150),
         (true, Side::Hostd, 20_000, 512, 30),
         (true, Side::Guest, 100_000, 4096, 30),
-        (false, Side::Hostd, 1, 256, 200),
+        (false, Side::Hostd, 1, 256, 600),
     ];
     let mut lost = 0;
     for (game, port) in games.into_iter().zip(ports) {

@@ -43,7 +43,15 @@ pub(crate) fn begin_losses(rig: &mut Rig) {
 
 /// From now on no packet is lost. How many were until now.
 pub(crate) fn end_losses(rig: &mut Rig) -> u64 {
-    let said = rig.inside(NO_LOSSES);
+    end_losses_after(rig, 0)
+}
+
+/// From when on the guest's device has received `packets`, no packet is lost. How many were until
+/// then. The guest looks itself, for a look from outside may take longer than a game.
+pub(crate) fn end_losses_after(rig: &mut Rig, packets: u64) -> u64 {
+    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts";
+    let wait = format!("until [ $(< {counter}) -ge {packets} ]; do sleep 0.01; done");
+    let said = rig.inside(&(wait + NO_LOSSES));
     let counts = said
         .lines()
         .map(|line| line.trim_start_matches("dropped ").parse::<u64>());

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   time          points and spans of time
+//!   rtt           how long answers take, and when one is late
 //!   histogram     times, counted in buckets
 //!   units         quantities that carry their unit
 //!   drop          the table of reasons why packets are lost
@@ -36,6 +37,7 @@ pub mod histogram;
 pub mod log;
 pub mod metrics;
 pub mod netlink;
+pub mod rtt;
 pub mod schedulers;
 pub mod sync;
 pub mod sys;

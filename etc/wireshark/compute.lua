@@ -62,6 +62,14 @@ f.lease = ProtoField.uint32("inc.lease", "Lease (ms)", base.DEC)
 local wrong = ProtoExpert.new("inc.wrong", "Not as it should be", expert.group.MALFORMED, expert.severity.ERROR)
 inc.experts = { wrong }
 
+-- Of the datagram that a message is in; in a tunnel that is the last.
+local udp_checksum = Field.new("udp.checksum")
+
+local function has_udp_checksum()
+    local all = { udp_checksum() }
+    return #all > 0 and all[#all].value ~= 0
+end
+
 local function show_verdict(tree, bytes)
     tree:add(f.reason, bytes(0, 1))
     tree:add(f.level, bytes(1, 1))
@@ -174,6 +182,8 @@ function inc.dissector(bytes, pinfo, root)
         end
     elseif not body then
         tree:add_proto_expert_info(wrong, "An unknown kind")
+    elseif not has_udp_checksum() then
+        tree:add_proto_expert_info(wrong, "Without the checksum of UDP")
     elseif body[1] ~= length then
         tree:add_proto_expert_info(wrong, "Another length than its kind has")
     elseif body[2] then

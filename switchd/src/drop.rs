@@ -110,6 +110,8 @@ common::drop_reasons! {
     /// A message of in-network compute is cut, longer than it says, or has a wrong checksum or a
     /// field that there is not.
     ComputeMalformed => "compute_malformed",
+    /// The message has not the checksum of UDP that it must have, or a wrong one.
+    ComputeChecksum => "compute_checksum",
     /// The message is of a job that there is not at this switch.
     ComputeUnknownJob => "compute_unknown_job",
     /// The message was not sealed with the key of its job.

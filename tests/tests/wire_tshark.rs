@@ -443,6 +443,23 @@ fn the_script_for_wireshark_shows_compute() {
     }
 }
 
+/// SW-42: the script finds fault with a message that must have the checksum of UDP and has none.
+#[test]
+fn the_script_for_wireshark_misses_checksums() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/compute.lua");
+    let mut all = compute_samples();
+    all.retain(|it| it.name == "join v4" || it.name == "join v6");
+    for (transport, sample) in [34, 54].into_iter().zip(&mut all) {
+        sample.bytes[transport + 6..transport + 8].fill(0);
+    }
+    let found = dissect(&all, &["inc.kind"], Some(script));
+    assert_eq!(found.len(), 2);
+    for found in found {
+        let messages = found.messages;
+        assert!(messages.contains("Without the checksum"), "{messages}");
+    }
+}
+
 fn form_value(form: Form) -> u32 {
     match form {
         Form::Compact => 22,

@@ -155,6 +155,18 @@ fn errors_about_answers_leave_at_once() {
     run(&scenario, 1194).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// SW-42: a bit of the port from which a member asks first turns on its way: the rank is still its
+/// own when it asks again.
+#[test]
+fn a_broken_port_takes_no_rank() {
+    let scenario = twin::collective::soak::scenario(206, 16 << 10);
+    let outcome = run(&scenario, 206).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(outcome.totals.switch_drops["compute_checksum"] > 0);
+    for job in &outcome.jobs {
+        assert_eq!(job.done, job.members, "{job:?}");
+    }
+}
+
 /// SW-42: a host that dies is named to all others, at both levels, within three seconds, and those
 /// of another job go on.
 #[test]

@@ -1,6 +1,9 @@
 //! UDP (RFC 768).
 
+use super::checksum::Sum;
+use super::ip::protocol;
 use super::{Error, Result, be16, need, put};
+use std::net::IpAddr;
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;
@@ -70,6 +73,13 @@ impl<T: AsRef<[u8]>> Datagram<T> {
         be16(self.0.as_ref(), field::CHECKSUM)
     }
 
+    /// Whether the checksum is right between these addresses; `None` if there is none.
+    pub fn verify_checksum(&self, src: IpAddr, dst: IpAddr) -> Option<bool> {
+        let sum = pseudo(src, dst, be16(self.0.as_ref(), field::LEN));
+        let datagram = &self.0.as_ref()[..self.len()];
+        (self.checksum() != 0).then(|| sum.bytes(datagram).is_valid())
+    }
+
     /// The data.
     #[inline]
     pub fn payload(&self) -> &[u8] {
@@ -86,6 +96,32 @@ pub fn emit(bytes: &mut [u8], src_port: u16, dst_port: u16, len: u16) {
     put(bytes, field::DST_PORT, dst_port.to_be_bytes());
     put(bytes, field::LEN, len.to_be_bytes());
     put(bytes, field::CHECKSUM, [0, 0]);
+}
+
+/// Writes the checksum of a whole datagram. One that is zero is written as all ones: zero says that
+/// there is none (RFC 768).
+///
+/// # Panics
+/// If `datagram` is shorter than [`HEADER_LEN`], or longer than a datagram can be.
+pub fn seal(datagram: &mut [u8], src: IpAddr, dst: IpAddr) {
+    let len = u16::try_from(datagram.len()).expect("a datagram of up to 65535 bytes");
+    put(datagram, field::CHECKSUM, [0, 0]);
+    let sum = match pseudo(src, dst, len).bytes(datagram).finish() {
+        0 => 0xffff,
+        sum => sum,
+    };
+    put(datagram, field::CHECKSUM, sum.to_be_bytes());
+}
+
+/// The sum of the pseudo-header (RFC 768, RFC 8200 §8.1), which has the same words in both versions
+/// of IP.
+fn pseudo(src: IpAddr, dst: IpAddr, len: u16) -> Sum {
+    let add = |sum: Sum, address| match address {
+        IpAddr::V4(address) => sum.bytes(&address.octets()),
+        IpAddr::V6(address) => sum.bytes(&address.octets()),
+    };
+    let addresses = add(add(Sum::default(), src), dst);
+    addresses.word(u16::from(protocol::UDP)).word(len)
 }
 
 #[cfg(test)]
@@ -108,6 +144,36 @@ mod tests {
         for len in [0, 7, 13, 0xffff] {
             emit(&mut bytes, 1, 2, len);
             assert!(Datagram::new_checked(&bytes[..]).is_err(), "length {len}");
+        }
+    }
+
+    /// RFC 768, RFC 8200 §8.1: checksums are those that scapy makes, and one that is zero is
+    /// written as all ones.
+    #[test]
+    fn checksums_cover_addresses_and_ports() {
+        let v4 = ["10.0.0.1", "10.0.0.2"].map(|it| it.parse().expect("an address"));
+        let v6 = ["fd00::1", "fd00::2"].map(|it| it.parse().expect("an address"));
+        for ([src, dst], wanted) in [(v4, 0x5711), (v6, 0x710f)] {
+            let mut bytes = [0; 11];
+            emit(&mut bytes, 4000, 4795, 11);
+            bytes[HEADER_LEN..].copy_from_slice(b"hi\n");
+            let verified = |bytes: &[u8]| {
+                let datagram = Datagram::new_checked(bytes).expect("whole");
+                (datagram.checksum(), datagram.verify_checksum(src, dst))
+            };
+            assert_eq!(verified(&bytes), (0, None));
+            seal(&mut bytes, src, dst);
+            assert_eq!(verified(&bytes), (wanted, Some(true)));
+            bytes[1] ^= 1;
+            assert_eq!(verified(&bytes), (wanted, Some(false)));
+            // With the complement of its sum in it, the sum is all ones.
+            let mut zero = [0; 10];
+            emit(&mut zero, 4000, 4795, 10);
+            seal(&mut zero, src, dst);
+            let (sum, _) = verified(&zero);
+            zero[HEADER_LEN..].copy_from_slice(&sum.to_be_bytes());
+            seal(&mut zero, src, dst);
+            assert_eq!(verified(&zero), (0xffff, Some(true)));
         }
     }
 }

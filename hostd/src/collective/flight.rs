@@ -10,8 +10,8 @@
 //! The result of a kept chunk lies in the staging memory of its slot until those before it are in
 //! place.
 
-use crate::path::RttEstimator;
 use crate::timers::Timers;
+use common::rtt::RttEstimator;
 use common::time::{Span, Time};
 use std::collections::VecDeque;
 

@@ -2,7 +2,7 @@
 
 use super::parse::parse_network;
 use crate::verbs::DropReason;
-use common::wire::compute::{HEADER_LEN, PAYLOAD_MAX};
+use common::wire::compute::{HEADER_LEN, PAYLOAD_MAX, guard, is_guarded};
 use common::wire::ethernet;
 use common::wire::ip::{Ecn, v6};
 use common::wire::roce::Flow;
@@ -20,8 +20,8 @@ pub(crate) const fn compute_at(addresses: Addresses) -> usize {
 pub(crate) const COMPUTE_FRAME: usize =
     ethernet::HEADER_LEN + v6::HEADER_LEN + udp::HEADER_LEN + HEADER_LEN + PAYLOAD_MAX;
 
-/// Writes the headers of a message of `len` bytes, which begins at [`compute_at`]; both ports are
-/// `port`. The UDP checksum is zero: messages have their own.
+/// Writes the headers of a message of `len` bytes, which lies at [`compute_at`]; both ports are
+/// `port`. It has a UDP checksum if it must have one.
 pub(crate) fn emit_compute(frame: &mut [u8], flow: &Flow, port: u16, len: usize) {
     let udp_len = u16::try_from(udp::HEADER_LEN + len).expect("at most the payload of a message");
     let flow = Flow {
@@ -29,6 +29,9 @@ pub(crate) fn emit_compute(frame: &mut [u8], flow: &Flow, port: u16, len: usize)
         ..*flow
     };
     emit_datagram(frame, &flow, port, udp_len);
+    let at = compute_at(flow.addresses);
+    let datagram = &mut frame[at - udp::HEADER_LEN..at + len];
+    guard(datagram, flow.addresses.src(), flow.addresses.dst());
 }
 
 /// A UDP datagram that arrived.
@@ -37,6 +40,8 @@ pub(crate) struct ComputeDatagram {
     pub(crate) source: IpAddr,
     pub(crate) source_port: u16,
     pub(crate) port: u16,
+    /// The message came between these addresses and ports.
+    pub(crate) guarded: bool,
     /// A switch marked it: Congestion Experienced (RFC 3168).
     pub(crate) congested: bool,
     /// Where in the frame the message is.
@@ -58,6 +63,7 @@ impl ComputeDatagram {
             source: network.source,
             source_port: datagram.src_port(),
             port: datagram.dst_port(),
+            guarded: is_guarded(&datagram, network.source, network.destination),
             congested: Ecn::of(network.class) == Ecn::Ce,
             message: at..at + datagram.payload().len(),
         })
@@ -86,8 +92,14 @@ mod tests {
             };
             let at = compute_at(flow.addresses);
             let mut frame = vec![7; at + 100];
+            frame[at] = 0x14;
             emit_compute(&mut frame, &flow, 4795, 100);
+            let mut turned = frame.clone();
+            turned[at - udp::HEADER_LEN] ^= 1;
+            let turned = ComputeDatagram::parse(&turned).expect("a datagram");
+            assert!(!turned.guarded, "it is from port {}", turned.source_port);
             let read = ComputeDatagram::parse(&frame).expect("a datagram");
+            assert!(read.guarded);
             assert_eq!(
                 (read.source, read.source_port, read.port),
                 (source, 4795, 4795)

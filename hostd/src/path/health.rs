@@ -4,7 +4,7 @@
 //! on which several packets in a row vanish, while no later one arrives, is broken. It is not used
 //! for some time (HT-24), shortly at first, then longer, and tried again with one packet.
 
-use super::rtt::RttEstimator;
+use common::rtt::RttEstimator;
 use common::time::{Span, Time};
 use common::wire::roce::CLOCK_SHIFT;
 

@@ -7,7 +7,6 @@
 //!   spray     which entropy value a sprayed packet has: oblivious, bitmap, recycling, combined
 //!   health    delays, and packets that vanish
 //!   life      paths that come and go while packets are under way
-//!   rtt       round-trip times (RFC 6298)
 //!   deal      which port each entropy value belongs to
 //!   signals   congestion signals that come back
 //!   reroute   when a flow leaves a congested path
@@ -18,7 +17,6 @@ mod entropy;
 mod health;
 mod life;
 mod reroute;
-mod rtt;
 mod select;
 mod shuffle;
 mod signals;
@@ -27,7 +25,6 @@ mod telemetry;
 
 pub(crate) use entropy::{Entropy, mix};
 pub(crate) use health::LostPacket;
-pub(crate) use rtt::RttEstimator;
 pub(crate) use select::{Blocks, Choice, Selector};
 pub(crate) use signals::{Reflected, Signals};
 pub(crate) use telemetry::{Loads, Told};

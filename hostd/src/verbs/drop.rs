@@ -56,6 +56,8 @@ common::drop_reasons! {
     InsideRead => "inside_read",
     /// A message of in-network compute that cannot be read.
     CollectiveMalformed => "collective_malformed",
+    /// One without the checksum of UDP that it must have, or with a wrong one.
+    CollectiveChecksum => "collective_checksum",
     /// One from another address or port than those of the leaf.
     CollectiveSource => "collective_wrong_source",
     /// One without the tag that only those can make who have the key of the job.

@@ -2,7 +2,7 @@
 
 use crate::rig::Peer;
 use crate::switch::Switch;
-use common::wire::compute::HEADER_LEN;
+use common::wire::compute::{HEADER_LEN, guard, is_guarded};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::ip::{protocol, v4};
 use common::wire::udp;
@@ -66,6 +66,7 @@ fn answers(switch: &mut Switch, frame: &[u8]) -> Vec<Vec<u8>> {
     assert!(ip.verify_checksum() && ip.dst() == ADDRESS);
     let datagram = udp::Datagram::new_checked(ip.payload()).expect("UDP");
     assert_eq!((datagram.src_port(), datagram.dst_port()), (PORT, PORT));
+    assert!(is_guarded(&datagram, ip.src().into(), ip.dst().into()));
     let all = switch.answer(datagram.payload());
     all.iter().map(|it| framed(frame, ip.src(), it)).collect()
 }
@@ -84,11 +85,12 @@ fn framed(frame: &[u8], to: Ipv4Addr, message: &[u8]) -> Vec<u8> {
         payload_len: len,
     };
     header.emit(&mut answer[ethernet::HEADER_LEN..]);
-    let [to, from] = [6, 0].map(|at| Mac(frame[at..at + 6].try_into().expect("six bytes")));
-    ethernet::emit(&mut answer, to, from, ethertype::IPV4);
+    let [dst, src] = [6, 0].map(|at| Mac(frame[at..at + 6].try_into().expect("six bytes")));
+    ethernet::emit(&mut answer, dst, src, ethertype::IPV4);
     let at = HEADERS - udp::HEADER_LEN;
     udp::emit(&mut answer[at..], PORT, PORT, len);
     answer[HEADERS..].copy_from_slice(message);
     assert!(HEADER_LEN <= message.len());
+    guard(&mut answer[at..], ADDRESS.into(), to.into());
     answer
 }

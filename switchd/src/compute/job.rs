@@ -99,6 +99,12 @@ impl Job {
         self.present().filter(|(_, member)| !member.left)
     }
 
+    /// The one of them who has a rank.
+    pub(super) fn remaining_at(&self, rank: u16) -> Option<&Member> {
+        let member = self.members.get(usize::from(rank))?.as_ref()?;
+        (!member.left).then_some(member)
+    }
+
     /// Whether it is only remembered.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over(..))

@@ -1,6 +1,7 @@
 //! A switch above, of which this one is a member.
 
 use super::peer::Peer;
+use common::rtt::RttEstimator;
 use common::time::{Span, Time};
 use common::wire::compute::Terms;
 
@@ -25,36 +26,9 @@ pub(super) struct Parent {
     /// Chunks of its before this one were looked at, whether their results were lost.
     pub(super) told: u64,
     /// How long results take that were asked for once. Others have their part in it.
-    results: RoundTrip,
-    quickest: Option<Span>,
+    results: RttEstimator,
     /// How long its answers take to what was sent again.
-    answers: RoundTrip,
-}
-
-/// A smoothed time and how it varies (RFC 6298).
-#[derive(Clone, Copy, Debug, Default)]
-struct RoundTrip(Option<(Span, Span)>);
-
-impl RoundTrip {
-    /// RFC 6298 §2.
-    fn note(&mut self, took: Span) {
-        let took = took.nanos();
-        let (smoothed, varies) = match self.0 {
-            None => (took, took / 2),
-            Some((smoothed, varies)) => {
-                let (smoothed, varies) = (smoothed.nanos(), varies.nanos());
-                let off = smoothed.abs_diff(took);
-                ((7 * smoothed + took) / 8, (3 * varies + off) / 4)
-            }
-        };
-        self.0 = Some((Span::from_nanos(smoothed), Span::from_nanos(varies)));
-    }
-
-    /// After which time something is late, once measured.
-    fn late_after(self) -> Option<u64> {
-        let (smoothed, varies) = self.0?;
-        Some(smoothed.nanos() + 4 * varies.nanos())
-    }
+    answers: RttEstimator,
 }
 
 impl Parent {
@@ -66,9 +40,8 @@ impl Parent {
             sent: now,
             left: false,
             told: 0,
-            results: RoundTrip::default(),
-            quickest: None,
-            answers: RoundTrip::default(),
+            results: RttEstimator::default(),
+            answers: RttEstimator::default(),
         }
     }
 
@@ -84,13 +57,12 @@ impl Parent {
 
     /// Notes how long a result took that was asked for once.
     pub(super) fn note_result(&mut self, took: Span) {
-        self.results.note(took);
-        self.quickest = Some(self.quickest.map_or(took, |it| it.min(took)));
+        self.results.sample(took);
     }
 
     /// Notes how long an answer took to what was sent for the second time.
     pub(super) fn note_answer(&mut self, took: Span) {
-        self.answers.note(took);
+        self.answers.sample(took);
     }
 
     /// When a sign of life is due: soon if what was sent last is not answered.
@@ -102,14 +74,14 @@ impl Parent {
     /// After which time something that was sent up so often is sent again. Results take longer
     /// where others wait for what they lost; the time of answers bounds what follows from that.
     pub(super) fn patience(&self, tries: u8, lease: Span) -> Span {
-        let most = lease.nanos() / 4;
-        let results = self.results.late_after().unwrap_or(most / 8);
-        let quickest = self.quickest.map_or(u64::MAX, |it| it.times(8).nanos());
-        let answers = self.answers.late_after().map_or(quickest, |it| 2 * it);
-        let first = results.min(answers);
-        let first = first.max(RETRY_LEAST.nanos());
-        let doubled = first.saturating_mul(1 << tries.saturating_sub(1).min(6));
-        Span::from_nanos(doubled.min(most))
+        let most = lease.divided_by(4);
+        let results = self.results.late_after().unwrap_or(most.divided_by(8));
+        let answers = self.answers.late_after().map(|it| it.times(2));
+        // Before there was an answer, by the quickest result.
+        let answers = answers.or_else(|| Some(self.results.shortest()?.times(8)));
+        let first = answers.map_or(results, |it| it.min(results));
+        let first = first.max(RETRY_LEAST);
+        first.times(1 << tries.saturating_sub(1).min(6)).min(most)
     }
 }
 

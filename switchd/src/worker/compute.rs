@@ -67,7 +67,7 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// Whether a message may take a place among those that wait.
     fn check_source(&self, message: &Message) -> Result<(), DropReason> {
-        let datagram = message.datagram().ok_or(DropReason::ComputeMalformed)?;
+        let datagram = message.verified()?;
         let source = datagram.peer.remote.ip();
         let settings = self.compute.as_ref().map(|it| it.engine.settings());
         match settings.is_none_or(|it| it.hears(source)) {

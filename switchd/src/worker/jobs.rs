@@ -1,11 +1,12 @@
 //! The jobs of a worker, and messages in frames.
 
 use crate::compute::{Backlog, Datagram, Engine, Outbox, Peer};
+use crate::drop::DropReason;
 use crate::id::PortId;
 use crate::packet::Version;
 use crate::tables::Tables;
 use common::time::Time;
-use common::wire::compute::{Key, Packet, RANKS};
+use common::wire::compute::{Key, Packet, RANKS, guard, is_guarded};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::udp;
@@ -36,8 +37,26 @@ impl Message {
         (self.frame, self.ingress)
     }
 
+    /// The datagram, if it is one and came between the addresses and ports that it says.
+    ///
+    /// # Errors
+    /// Why it counts as none.
+    pub(super) fn verified(&self) -> Result<Datagram<'_>, DropReason> {
+        let (datagram, header) = self.parts().ok_or(DropReason::ComputeMalformed)?;
+        let Peer { remote, local, .. } = datagram.peer;
+        match is_guarded(&header, remote.ip(), local.ip()) {
+            true => Ok(datagram),
+            false => Err(DropReason::ComputeChecksum),
+        }
+    }
+
     /// The datagram, if it lies in the frame in one piece.
     pub(super) fn datagram(&self) -> Option<Datagram<'_>> {
+        self.parts().map(|(datagram, _)| datagram)
+    }
+
+    /// The datagram with its header.
+    fn parts(&self) -> Option<(Datagram<'_>, udp::Datagram<&[u8]>)> {
         let bytes = self.frame.bytes();
         let packet = bytes.get(usize::from(self.network)..)?;
         let (source, destination): (IpAddr, IpAddr) = match self.version {
@@ -53,7 +72,7 @@ impl Message {
         let datagram = bytes.get(usize::from(self.transport)..)?;
         let header = udp::Datagram::new_checked(datagram).ok()?;
         let payload = datagram.get(udp::HEADER_LEN..header.len())?;
-        Some(Datagram {
+        let datagram = Datagram {
             peer: Peer {
                 remote: SocketAddr::new(source, header.src_port()),
                 local: SocketAddr::new(destination, header.dst_port()),
@@ -61,7 +80,8 @@ impl Message {
             },
             is_ce: self.is_ce,
             bytes: payload,
-        })
+        };
+        Some((datagram, header))
     }
 }
 
@@ -171,6 +191,8 @@ impl Frames<'_> {
             self.pool.give(frame);
             return None;
         }
+        let end = transport + usize::from(udp_len);
+        guard(&mut bytes[transport..end], to.local.ip(), to.remote.ip());
         Some(frame)
     }
 }

@@ -2,7 +2,7 @@
 
 use common::wire::checksum::Sum;
 use common::wire::cm::Mad;
-use common::wire::compute::{HEADER_LEN, Key, Packet};
+use common::wire::compute::{HEADER_LEN, Key, Packet, is_guarded};
 use common::wire::csig::{self, Kind, Tag, Tpids};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};
@@ -188,6 +188,15 @@ pub(super) fn udp(input: &[u8]) {
             datagram.payload().len() + wire_udp::HEADER_LEN,
             datagram.len()
         );
+        let (src, dst) = (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::BROADCAST.into());
+        let verified = datagram.verify_checksum(src, dst);
+        assert_eq!(verified.is_none(), datagram.checksum() == 0);
+        let is_guarded = is_guarded(&datagram, src, dst);
+        assert!(verified.is_none_or(|it| it == is_guarded));
+        let mut sealed = input[..datagram.len()].to_vec();
+        wire_udp::seal(&mut sealed, src, dst);
+        let sealed = wire_udp::Datagram::new_checked(sealed).expect("as long");
+        assert_eq!(sealed.verify_checksum(src, dst), Some(true));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Sample, addresses, flow};
 use common::wire::compute::{
     Chunk, Element, Flags, Join, Key, Level, Levels, Message, Operation, PORT, Packet, Reason,
-    Slot, Terms, Verdict, Work,
+    Slot, Terms, Verdict, Work, guard,
 };
 use common::wire::ethernet::{self, ethertype};
 use common::wire::ip::{protocol, v4, v6};
@@ -154,5 +154,7 @@ fn frame(is_v6: bool, packet: &Packet<'_>) -> Vec<u8> {
     packet
         .write(Some(&sample_key()), &mut bytes[payload..])
         .expect("room");
+    let (src, dst) = (flow.addresses.src(), flow.addresses.dst());
+    guard(&mut bytes[transport..], src, dst);
     bytes
 }

@@ -18,11 +18,20 @@ const BY_SWITCH: [EndReason; 6] = [
     EndReason::Told(Reason::MemberMissing),
 ];
 
-/// What they say when a host has.
-const BY_HOST: [EndReason; 2] = [
-    EndReason::Told(Reason::MemberLost),
-    EndReason::Told(Reason::MemberMissing),
-];
+/// What members of a leaf were told: the leaf, the reason and who is to blame.
+type Told = (NodeId, EndReason, Option<u16>);
+
+/// Whether one leaf has lost a member of its own while the job formed, and so has not joined the
+/// switches above: they miss the leaf, and tell the members of the other that somebody is missing,
+/// but do not know who.
+fn is_apart(one: &Told, other: &Told, seating: &Seating) -> bool {
+    let lost = |it: &Told| {
+        let own = it.2.and_then(|world| seating.leaf(world)) == Some(it.0);
+        it.1 == EndReason::Told(Reason::MemberLost) && own
+    };
+    let misses = |it: &Told| (it.1, it.2) == (EndReason::Told(Reason::MemberMissing), None);
+    one.0 != other.0 && (lost(one) && misses(other) || misses(one) && lost(other))
+}
 
 /// The nodes that died, and whether something else can keep members apart.
 fn lost(troubles: &[Trouble]) -> (Vec<NodeId>, bool) {
@@ -60,7 +69,7 @@ pub fn judge(
         .filter(|it| dead.contains(it.0))
         .map(|it| it.1)
         .collect();
-    let mut told: Vec<(NodeId, EndReason, Option<u16>)> = Vec::new();
+    let mut told: Vec<Told> = Vec::new();
     for (world, end) in (0..).zip(ends) {
         match end {
             None => return Err(format!("rank {world} was told nothing")),
@@ -70,13 +79,13 @@ pub fn judge(
             Some(MemberEnd::Failed(number, blamed)) => {
                 let reason = EndReason::of_number(*number);
                 let reason = reason.ok_or_else(|| format!("reason {number} is none"))?;
-                let named = blamed.is_some_and(|it| dead_ranks.contains(&it));
+                let is_lost = reason == EndReason::Told(Reason::MemberLost)
+                    && blamed.is_some_and(|it| dead_ranks.contains(&it));
                 // The switch does not know the world rank of one that has never joined.
                 let never_came = blamed.is_none()
                     && reason == EndReason::Told(Reason::MemberMissing)
                     && !dead_ranks.is_empty();
-                let of_host = BY_HOST.contains(&reason) && named || never_came;
-                if !(of_host || by_switch && BY_SWITCH.contains(&reason)) {
+                if !(is_lost || never_came || by_switch && BY_SWITCH.contains(&reason)) {
                     return Err(format!("rank {world} ended by {reason:?} of {blamed:?}"));
                 }
                 let leaf = seating.leaf(world).expect("a member");
@@ -85,14 +94,11 @@ pub fn judge(
         }
     }
     // One leaf says one thing. So do all, if all live.
-    let is_missing = |reason: &EndReason| *reason == EndReason::Told(Reason::MemberMissing);
-    for (leaf, reason, blamed) in &told {
+    for one in &told {
+        let (leaf, reason, blamed) = one;
         let other = told.iter().find(|other| {
             let same = (&other.1, &other.2) == (reason, blamed);
-            // A leaf that loses a member while the job forms has not joined the switches above:
-            // they miss the leaf, and do not know because of whom.
-            let is_apart = other.0 != *leaf && (is_missing(reason) || is_missing(&other.1));
-            let may_differ = by_switch || is_apart;
+            let may_differ = by_switch || is_apart(one, other, seating);
             !same && (!may_differ || (other.0 == *leaf && !dead.contains(leaf) && !is_cut))
         });
         if let Some(other) = other {
@@ -167,6 +173,24 @@ mod tests {
                 vec![crash(3)],
                 false,
             ),
+        ];
+        for (ends, troubles, is_fine) in cases {
+            let judged = judge(&job, &seating, &ends, &troubles);
+            assert_eq!(judged.is_ok(), is_fine, "{ends:?} {troubles:?}: {judged:?}");
+        }
+        // The first two at a leaf of their own.
+        let seating = Seating {
+            leaves: vec![(NodeId(3), vec![0, 1]), (NodeId(4), vec![2])],
+            spines: vec![NodeId(5)],
+        };
+        let named = failed(Reason::MemberMissing, Some(1));
+        let cases = [
+            ([lost, died, missing], vec![crash(1)], true),
+            ([missing, died, lost], vec![crash(1)], false),
+            ([missing, died, missing], vec![crash(1)], true),
+            ([lost, died, named], vec![crash(1)], false),
+            ([lost, died, done], vec![crash(1)], true),
+            ([lost, died, gone], vec![crash(1)], false),
         ];
         for (ends, troubles, is_fine) in cases {
             let judged = judge(&job, &seating, &ends, &troubles);

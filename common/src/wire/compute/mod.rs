@@ -29,6 +29,7 @@
 //! order. Elements of vectors are little-endian, so that hosts and switches add them as they lie.
 
 mod body;
+mod guard;
 mod key;
 mod layout;
 #[cfg(test)]
@@ -36,6 +37,7 @@ mod tests;
 mod work;
 
 pub use body::{Join, Level, Levels, Reason, Terms, Verdict};
+pub use guard::{guard, is_guarded};
 pub use key::Key;
 pub use layout::{HEADER_LEN, PAYLOAD_MAX, RANKS, SLOTS_MAX};
 pub use reduce::{Element, Operation};

@@ -6,11 +6,11 @@
 
 use super::steering::Steering;
 use crate::frame::Acknowledgement;
-use crate::path::RttEstimator;
 use crate::recovery::{Action, Event, Judge, Recovery, RoundTrip, Rules, Suspect};
 use crate::send::flight::{Arrived, Departed, Flight, Retransmission, Slot, Verdict};
 use crate::stats::QueuePairCounters;
 use crate::verbs::{Feedback, PacketFate, Psn, Status};
+use common::rtt::RttEstimator;
 use common::time::{Span, Time};
 use std::collections::VecDeque;
 

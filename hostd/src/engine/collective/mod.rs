@@ -220,6 +220,9 @@ impl<M: RegionMemory> Engine<M> {
         if datagram.port != config.port {
             return Err(DropReason::NotRoce);
         }
+        if !datagram.guarded {
+            return Err(DropReason::CollectiveChecksum);
+        }
         if (datagram.source, datagram.source_port) != (config.leaf, config.port) {
             return Err(DropReason::CollectiveSource);
         }

@@ -5,7 +5,7 @@ use crate::verbs::{
     CollectiveConfig, CompletionQueueId, Direction, DomainId, EndReason, EngineConfig,
 };
 use common::units::Rate;
-use common::wire::compute::{Flags, HEADER_LEN, Join, Message, Terms, Work};
+use common::wire::compute::{Flags, HEADER_LEN, Join, Message, Terms, Work, guard};
 use common::xdp::frame::Region;
 
 const LEAF: [u8; 4] = [10, 0, 0, 1];
@@ -84,6 +84,15 @@ fn frame_to(pool: &mut FramePool, rank: u16, message: Message<'_>) -> Frame {
     pool.take_filled(&bytes).expect("a frame")
 }
 
+/// Makes the checksum of UDP of a frame right.
+fn seal(frame: &mut [u8]) {
+    let [src, dst] = [26, 30].map(|at| {
+        let octets: [u8; 4] = frame[at..at + 4].try_into().expect("four bytes");
+        octets.into()
+    });
+    guard(&mut frame[AT - udp::HEADER_LEN..], src, dst);
+}
+
 /// HT-50, SW-42: a member asks for the way, joins once there is one, and hears its leaf alone;
 /// each message that is not for it is dropped for its own reason.
 #[test]
@@ -125,11 +134,14 @@ fn members_hear_their_leaf_alone() {
         (AT + 13, DropReason::CollectiveMember),
         (AT + HEADER_LEN, DropReason::CollectiveMalformed),
     ];
-    for (at, reason) in cases {
+    let sealed = cases.map(|(at, reason)| (at, true, reason));
+    let unsealed = [26, 35, AT + 7, AT + HEADER_LEN];
+    let unsealed = unsealed.map(|at| (at, false, DropReason::CollectiveChecksum));
+    for (at, is_sealed, reason) in sealed.into_iter().chain(unsealed) {
         let mut wrong = frame(&mut pool, Message::Admit(terms));
         let bytes = wrong.bytes_mut();
         bytes[at] ^= 1;
-        // The checksums are right, but for one.
+        // The checksums are right, but for one, or but for that of UDP.
         let ip = common::wire::checksum::of;
         bytes[24..26].fill(0);
         let sum = ip(&bytes[14..34]);
@@ -139,6 +151,9 @@ fn members_hear_their_leaf_alone() {
             message.message = Message::Admit(terms);
             (message.job, message.rank) = if at == AT + 7 { (4, 3) } else { (5, 2) };
             message.write(None, &mut bytes[AT..]).expect("it fits");
+        }
+        if is_sealed {
+            seal(bytes);
         }
         let before = engine.statistics().drops.get(reason);
         engine.receive(wrong, &mut pool, now);

@@ -1,7 +1,7 @@
 //! What members say, and what they are told.
 
 use super::{Datagram, Engine, Outbox, memory_of, power_of_two, to_member};
-use crate::compute::job::{Member, Phase};
+use crate::compute::job::{Job, Member, Phase};
 use crate::compute::slots::{State, Taken};
 use crate::drop::DropReason;
 use common::time::Time;
@@ -392,41 +392,59 @@ impl Engine {
     /// Sends what a place has to one member, or to all: the result, or who is in so far.
     pub(super) fn deliver(&self, at: usize, place: usize, to: To, out: &mut impl Outbox) {
         let job = &self.jobs[at];
+        match to {
+            To::All => {
+                for receiver in job.remaining() {
+                    self.deliver_to(job, place, (receiver, Flags::default()), out);
+                    self.stats.results.add(1);
+                }
+            }
+            To::Asker(rank) => {
+                if let Some(member) = job.remaining_at(rank) {
+                    let again = ((rank, member), Flags::RETRANSMISSION);
+                    self.deliver_to(job, place, again, out);
+                    self.stats.results.add(1);
+                }
+            }
+            To::Missing(rank) => {
+                if let Some(member) = job.remaining_at(rank) {
+                    self.deliver_to(job, place, ((rank, member), Flags::default()), out);
+                    self.stats.asked.add(1);
+                }
+            }
+        }
+    }
+
+    fn deliver_to(
+        &self,
+        job: &Job,
+        place: usize,
+        ((rank, member), flags): ((u16, &Member), Flags),
+        out: &mut impl Outbox,
+    ) {
         let entry = job.slots.entry(place);
         let is_complete = entry.state == State::Complete;
-        let flags = Flags::CE.when(entry.is_ce);
+        let flags = flags.with(Flags::CE.when(entry.is_ce));
         let flags = flags.with(Flags::PARTIAL.when(!is_complete));
-        let flags = flags.with(Flags::RETRANSMISSION.when(matches!(to, To::Asker(_))));
-        for (rank, member) in job.remaining() {
-            match to {
-                To::Asker(only) | To::Missing(only) if only != rank => continue,
-                _ => {}
-            }
-            let gets_vector = match entry.work {
-                Work::Reduce(..) => entry.roots & 1 << rank != 0,
-                _ => true,
-            };
-            let data = match is_complete && gets_vector {
-                true => job.slots.vector(place),
-                false => &[],
-            };
-            let chunk = Chunk {
-                work: entry.work,
-                slot: Slot::of(entry.sequence, job.slots.count),
-                sequence: entry.sequence,
-                contributions: entry.contributed,
-                complete: job.slots.complete_at(place),
-                data,
-            };
-            let packet = to_member(job, rank, flags, Message::Result(chunk));
-            let was_sent = out.send(&member.peer, &packet, job.key.as_ref());
-            self.count_sent(was_sent);
-            let counter = match to {
-                To::All | To::Asker(_) => &self.stats.results,
-                To::Missing(_) => &self.stats.asked,
-            };
-            counter.add(1);
-        }
+        let gets_vector = match entry.work {
+            Work::Reduce(..) => entry.roots & 1 << rank != 0,
+            _ => true,
+        };
+        let data = match is_complete && gets_vector {
+            true => job.slots.vector(place),
+            false => &[],
+        };
+        let chunk = Chunk {
+            work: entry.work,
+            slot: Slot::of(entry.sequence, job.slots.count),
+            sequence: entry.sequence,
+            contributions: entry.contributed,
+            complete: job.slots.complete_at(place),
+            data,
+        };
+        let packet = to_member(job, rank, flags, Message::Result(chunk));
+        let was_sent = out.send(&member.peer, &packet, job.key.as_ref());
+        self.count_sent(was_sent);
     }
 
     /// Looks after the members of a job that forms: whether they stay, and all come in time.

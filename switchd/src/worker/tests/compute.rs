@@ -3,7 +3,7 @@
 use super::*;
 use crate::compute::{Backlog, Engine, Settings};
 use common::wire::compute::{
-    Chunk, Element, Flags, Join, Message, Operation, PORT, Packet, Slot, Work,
+    Chunk, Element, Flags, Join, Message, Operation, PORT, Packet, Slot, Work, guard, is_guarded,
 };
 
 /// A switch with jobs and the addresses 10.0.0.254 and fd00:0::254.
@@ -55,7 +55,24 @@ fn frame(from: usize, is_v6: bool, packet: &Packet<'_>) -> Vec<u8> {
     bytes[transport + 2..transport + 4].copy_from_slice(&PORT.to_be_bytes());
     let payload = &mut bytes[transport + udp::HEADER_LEN..];
     packet.write(None, payload).expect("room");
+    let (src, dst) = addresses(&bytes);
+    guard(&mut bytes[transport..], src, dst);
     bytes
+}
+
+/// The addresses of a packet in a frame.
+fn addresses(frame: &[u8]) -> (IpAddr, IpAddr) {
+    let packet = &frame[ethernet::HEADER_LEN..];
+    match frame[12] {
+        0x08 => {
+            let packet = v4::Packet::new_checked(packet).expect("a packet");
+            (packet.src().into(), packet.dst().into())
+        }
+        _ => {
+            let packet = v6::Packet::new_checked(packet).expect("a packet");
+            (packet.src().into(), packet.dst().into())
+        }
+    }
 }
 
 fn packet(job: u32, rank: u16, message: Message<'_>) -> Packet<'_> {
@@ -76,6 +93,8 @@ fn said(frame: &[u8]) -> (Packet<'_>, u8, u8) {
     };
     let datagram = udp::Datagram::new_checked(&frame[transport..]).expect("a datagram");
     assert_eq!((datagram.src_port(), datagram.dst_port()), (PORT, 1000));
+    let (src, dst) = addresses(frame);
+    assert!(is_guarded(&datagram, src, dst));
     let payload = &frame[transport + udp::HEADER_LEN..transport + datagram.len()];
     (Packet::read(payload).expect("a message"), ecn, ttl)
 }
@@ -124,6 +143,45 @@ fn members_at_all_workers_have_their_sum() {
                 assert_eq!(chunk.data, [2, 0, 0, 0, 4, 0, 0, 0]);
             }
         }
+    }
+}
+
+/// SW-42: a JOIN of which a bit turned on its way gives its rank to nobody else: the member is
+/// admitted when it asks again.
+#[test]
+fn a_turned_bit_gives_no_rank_away() {
+    for is_v6 in [false, true] {
+        let mut switch = without_jobs(1);
+        let settings = Settings {
+            jobs: 4096,
+            ..Settings::default()
+        };
+        set(&mut switch, &settings);
+        let join = Join {
+            slots: 1,
+            payload: 8,
+            operations: Operation::Sum.bit(),
+            elements: Element::U32.bit(),
+            ..Join::new(1, 0, 1)
+        };
+        let (protocol, transport) = if is_v6 { (20, 54) } else { (23, 34) };
+        let is_answer = |it: &&Vec<u8>| it[protocol] == 17 && it[transport + 2..][..2] == [3, 232];
+        for bit in 14 * 8..(transport + udp::HEADER_LEN) * 8 {
+            let job = u32::try_from(bit).expect("few");
+            let whole = frame(0, is_v6, &packet(job, 0, Message::Join(join)));
+            let mut broken = whole.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            switch.offer(0, &broken);
+            switch.offer(0, &whole);
+            let left = switch.run();
+            let answers = left[0].iter().filter(is_answer);
+            let answers: Vec<_> = answers.map(|it| said(it).0.message).collect();
+            let is_admitted = answers.iter().any(|it| matches!(it, Message::Admit(_)));
+            assert!(is_admitted, "bit {bit}: {answers:?}");
+        }
+        // The source port and the checksum; over IPv6 the source, too.
+        let least = if is_v6 { 128 + 32 } else { 32 };
+        assert!(switch.dropped(DropReason::ComputeChecksum) >= least);
     }
 }
 

@@ -1,10 +1,10 @@
-//! Round-trip times and the time-out that follows from them (RFC 6298).
+//! How long answers take, and after which time one is late (RFC 6298).
 
-use common::time::Span;
+use crate::time::Span;
 
 /// Smoothed round-trip time and its variation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RttEstimator {
+pub struct RttEstimator {
     smoothed: Option<Span>,
     variation: Span,
     shortest: Option<Span>,
@@ -13,7 +13,8 @@ pub(crate) struct RttEstimator {
 impl RttEstimator {
     /// Takes one measurement (RFC 6298 2.2 and 2.3). Of a packet that was sent once: an answer to
     /// one that was sent twice says nothing (Karn).
-    pub(crate) fn sample(&mut self, rtt: Span) {
+    #[inline]
+    pub fn sample(&mut self, rtt: Span) {
         self.shortest = Some(self.shortest.map_or(rtt, |shortest| shortest.min(rtt)));
         let Some(smoothed) = self.smoothed else {
             self.smoothed = Some(rtt);
@@ -30,17 +31,18 @@ impl RttEstimator {
     }
 
     /// The smoothed round-trip time, once measured.
-    pub(crate) const fn smoothed(&self) -> Option<Span> {
+    pub const fn smoothed(&self) -> Option<Span> {
         self.smoothed
     }
 
     /// The shortest round-trip time, once measured.
-    pub(crate) const fn shortest(&self) -> Option<Span> {
+    pub const fn shortest(&self) -> Option<Span> {
         self.shortest
     }
 
     /// The smoothed time and four variations: after that an answer is late (RFC 6298 2.3).
-    pub(crate) fn late_after(&self) -> Option<Span> {
+    #[inline]
+    pub fn late_after(&self) -> Option<Span> {
         Some(self.smoothed? + self.variation.times(4))
     }
 }

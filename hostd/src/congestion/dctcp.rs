@@ -169,8 +169,8 @@ mod tests {
         assert!(change.abs() < 0.1, "{change}");
     }
 
-    /// CC-7: all packets marked: it halves in each window, and grows by a packet, so two are left; a
-    /// loss halves it at once.
+    /// CC-7: all packets marked: it halves in each window, and grows by a packet, so two are left.
+    /// A loss halves it at once.
     #[test]
     fn marks_of_all_packets_halve_it() {
         let mut dctcp = dctcp();

@@ -405,7 +405,7 @@ impl PathSet {
         if let (Selector::Spray(spray, _), Some(Path { carries: true, .. })) =
             (&mut self.selector, path)
         {
-            spray.on_feedback(feedback.entropy, feedback.fate);
+            spray.on_feedback(feedback.entropy, feedback.fate, feedback.delay);
         }
         if self.selector.flow() == Some(feedback.path)
             && let Some(round_trip) = self.round_trip(feedback.path)

@@ -2,10 +2,13 @@
 //! penalty of four bits for each value as in uet-htsim's `UecMpBitmap`).
 
 use super::super::shuffle::{Shuffle, differs};
+use super::late::Arrival;
 use crate::verbs::PacketFate;
 
-/// Penalty of a mark, of a trim, and of a loss, which is the most there is.
+/// Penalty of a mark, of what came late, of a trim, and of a loss or a slow link, which is the most
+/// there is.
 const MARKED: u8 = 1;
+const LATE: u8 = 4;
 const TRIMMED: u8 = 4;
 const LOST: u8 = 15;
 
@@ -62,6 +65,19 @@ impl Bitmap {
             PacketFate::Lost => LOST,
             PacketFate::Delivered { marked: false, .. } | PacketFate::NotReady => return,
         };
+        self.add(value, more);
+    }
+
+    /// A packet with value `value` came so late.
+    pub(super) fn on_arrival(&mut self, value: u8, arrival: Arrival) {
+        match arrival {
+            Arrival::Usual => {}
+            Arrival::Late => self.add(value, LATE),
+            Arrival::Slow => self.add(value, LOST),
+        }
+    }
+
+    fn add(&mut self, value: u8, more: u8) {
         if let Some(penalty) = self.penalties.get_mut(usize::from(value)) {
             *penalty = penalty.saturating_add(more).min(LOST);
         }

@@ -6,17 +6,19 @@
 //!   recycling   values that led through no congestion are used again, others if there are none
 //!               (REPS); after a time-out nothing new is tried for a while
 //!   combined    recycling first, bitmap if there is nothing to recycle
+//!   late        what comes later than the rest, for recycling and combined
 //! ```
 //!
 //! Oblivious spraying never takes a value out, whatever becomes of packets (HT-36).
 
 mod bitmap;
+mod late;
 mod recycle;
 
 use super::shuffle::{Shuffle, differs};
 use crate::verbs::{PacketFate, Spraying};
 use bitmap::Bitmap;
-use common::time::Time;
+use common::time::{Span, Time};
 use recycle::Recycler;
 
 /// See the module.
@@ -65,15 +67,18 @@ impl Spray {
         }
     }
 
-    /// What became of a packet with value `value`.
-    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
+    /// What became of a packet with value `value`, and the newest round trip that is known.
+    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate, delay: Option<Span>) {
         match self {
             Self::Oblivious(_) => {}
             Self::Bitmap(bitmap) => bitmap.on_feedback(value, fate),
-            Self::Recycling(recycler, _) => recycler.on_feedback(value, fate),
+            Self::Recycling(recycler, _) => {
+                recycler.on_feedback(value, fate, delay);
+            }
             Self::Combined(recycler, bitmap) => {
-                recycler.on_feedback(value, fate);
+                let arrival = recycler.on_feedback(value, fate, delay);
                 bitmap.on_feedback(value, fate);
+                bitmap.on_arrival(value, arrival);
             }
         }
     }

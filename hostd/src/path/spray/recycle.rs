@@ -1,9 +1,13 @@
 //! Values of packets that came through without a mark are used again (REPS, arXiv 2407.21625).
 //!
+//! What came late was in a queue, marked or not, and is not used again either: so packets spread
+//! evenly over ways that all are in use.
+//!
 //! A time-out says that part of the network is gone. Then nothing new is tried for a while: what is
 //! in the ring, used before or not, led somewhere not long ago.
 
 use super::super::shuffle::differs;
+use super::late::{Arrival, Lateness};
 use crate::bit_set::BitSet;
 use crate::verbs::PacketFate;
 use common::time::{Span, Time};
@@ -15,7 +19,7 @@ const RING: u8 = 64;
 /// Values in use when the ring is frozen, as many as REPS remembers.
 const FROZEN: u8 = 8;
 
-/// Where switches trim, and with so many values known, a packet for which there is no fresh one
+/// Where ways are uneven, and with so many values known, a packet for which there is no fresh one
 /// takes one of them again, and no new one: each new one may be of a path that is slow or leads
 /// nowhere.
 const ENOUGH: u8 = 16;
@@ -42,8 +46,11 @@ pub(crate) struct Recycler {
     frozen_until: Time,
     /// By value: whether the last packet that came back of it had come through without a mark.
     good: BitSet<4>,
-    /// A packet was trimmed: so values of packets that came through did lead round full queues.
-    trims: bool,
+    /// A packet was trimmed, or came over a slow link: so values of packets that came through did
+    /// lead round that.
+    uneven: bool,
+    /// How late packets are.
+    lateness: Lateness,
     /// So many packets take new values first.
     unexplored: u16,
 }
@@ -58,7 +65,8 @@ impl Default for Recycler {
             cursor: 0,
             frozen_until: Time::ZERO,
             good: BitSet::default(),
-            trims: false,
+            uneven: false,
+            lateness: Lateness::default(),
             unexplored: 0,
         }
     }
@@ -91,7 +99,7 @@ impl Recycler {
 
     /// A value that was used already, led through then, and did so since.
     fn take_again(&mut self, other_than: Option<u8>, through: impl Fn(u8) -> bool) -> Option<u8> {
-        if !self.trims || self.known < ENOUGH {
+        if !self.uneven || self.known < ENOUGH {
             return None;
         }
         for _ in 0..self.known {
@@ -122,8 +130,19 @@ impl Recycler {
         Some(value)
     }
 
-    /// What became of a packet with value `value`.
-    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
+    /// What became of a packet with value `value`, and the newest round trip that is known. Returns
+    /// how late it came, as far as that matters.
+    pub(super) fn on_feedback(
+        &mut self,
+        value: u8,
+        fate: PacketFate,
+        delay: Option<Span>,
+    ) -> Arrival {
+        let arrival = match self.lateness.judge(delay) {
+            // Among few known values, those that are in use would come back ever more often.
+            Arrival::Late if self.uneven => Arrival::Usual,
+            arrival => arrival,
+        };
         let good = PacketFate::Delivered {
             newest_copy: true,
             marked: false,
@@ -133,17 +152,19 @@ impl Recycler {
             PacketFate::Trimmed | PacketFate::Lost => true,
             PacketFate::NotReady => false,
         };
-        self.trims |= fate == PacketFate::Trimmed;
+        let bad = bad || arrival != Arrival::Usual;
+        self.uneven |= fate == PacketFate::Trimmed || arrival == Arrival::Slow;
         if bad {
             self.good.clear(u32::from(value));
         }
-        if fate == good {
+        if fate == good && !bad {
             self.good.set(u32::from(value));
             self.ring[usize::from(self.head)] = value;
             self.head = (self.head + 1) % RING;
             self.fresh = (self.fresh + 1).min(RING);
             self.known = (self.known + 1).min(RING);
         }
+        arrival
     }
 
     /// Forgets the values that are not `among` those in use any more, and explores the others.

@@ -367,6 +367,11 @@ impl Steering {
         self.lanes.doubted(path);
     }
 
+    /// A packet with value `value` did not come yet, though it left so long ago.
+    pub(super) fn overdue(&mut self, value: u8, age: Span) {
+        self.paths.overdue(value, age);
+    }
+
     /// A retransmission time-out expired.
     pub(super) fn timed_out(&mut self, now: Time) {
         self.paths.timed_out(now);

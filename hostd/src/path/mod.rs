@@ -414,6 +414,13 @@ impl PathSet {
         }
     }
 
+    /// A packet with value `value` did not come yet, though it left so long ago.
+    pub(crate) fn overdue(&mut self, value: u8, age: Span) {
+        if let Selector::Spray(spray, _) = &mut self.selector {
+            spray.overdue(value, age);
+        }
+    }
+
     /// A retransmission time-out expired.
     pub(crate) fn timed_out(&mut self, now: Time) {
         if let Selector::Spray(spray, _) = &mut self.selector {

@@ -83,6 +83,19 @@ impl Spray {
         }
     }
 
+    /// A packet with value `value` did not come yet, though it left so long ago.
+    pub(super) fn overdue(&mut self, value: u8, age: Span) {
+        match self {
+            Self::Oblivious(_) | Self::Bitmap(_) => {}
+            Self::Recycling(recycler, _) => {
+                recycler.overdue(value, age);
+            }
+            Self::Combined(recycler, bitmap) => {
+                bitmap.on_arrival(value, recycler.overdue(value, age));
+            }
+        }
+    }
+
     /// Only these `entries` are used from now on: at least one. What stands there twice is used
     /// twice as often.
     pub(super) fn set(&mut self, entries: &[u8]) {

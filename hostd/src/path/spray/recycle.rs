@@ -167,6 +167,17 @@ impl Recycler {
         arrival
     }
 
+    /// A packet with value `value` did not come yet, though it left so long ago. Returns what that
+    /// says of its link.
+    pub(super) fn overdue(&mut self, value: u8, age: Span) -> Arrival {
+        if !self.lateness.is_overdue(age) {
+            return Arrival::Usual;
+        }
+        self.uneven = true;
+        self.good.clear(u32::from(value));
+        Arrival::Slow
+    }
+
     /// Forgets the values that are not `among` those in use any more, and explores the others.
     pub(super) fn keep(&mut self, among: impl Fn(u8) -> bool) {
         let before = self.clone();

@@ -154,6 +154,27 @@ fn a_slow_link_is_left_alone() {
     assert!((1..=8).contains(&late) && slow > 8, "{late} {slow}");
 }
 
+/// HT-36: a packet that did not come while others take much less is on a slow link, before it
+/// comes. Where it is not known what is usual, nothing is overdue.
+#[test]
+fn what_is_overdue_is_on_a_slow_link() {
+    for spraying in [Spraying::Recycling, Spraying::Combined] {
+        let mut spray = Spray::new(spraying, 256, 7);
+        spray.overdue(3, Span::from_secs(1));
+        for value in 0..20 {
+            spray.on_feedback(value, GOOD, Some(Span::from_micros(20)));
+        }
+        draw(&mut spray, 20);
+        spray.overdue(3, Span::from_micros(31));
+        let new: BTreeSet<_> = draw(&mut spray, 100).into_iter().collect();
+        assert!(new.len() > 80, "it may come yet: {}", new.len());
+        spray.overdue(3, Span::from_micros(33));
+        let known: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
+        let others = (0..20).filter(|value| *value != 3);
+        assert_eq!(known, others.collect(), "{spraying:?}");
+    }
+}
+
 /// HT-36: after a time-out only what led somewhere is used for a while.
 #[test]
 fn a_time_out_freezes_what_is_known() {

@@ -11,8 +11,9 @@
 #   make msrv       the oldest compiler that Cargo.toml promises builds all; rustup has to have it
 #   make fuzz       every reader of outside bytes, each for a minute, guided by coverage: `make fuzz FOR=600 FUZZ=roce`
 #   make soak       random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`; then ten
-#                   thousand random jobs of in-network compute and a thousand whose marks follow the traffic,
-#                   applications that attack hostd, or are killed, and collectives while packets are lost
+#                   thousand random jobs of in-network compute, two thousand with vectors of up to 16 MiB, and a
+#                   thousand whose marks follow the traffic, applications that attack hostd, or are killed, and
+#                   collectives while packets are lost
 #   make pictures   the dashboards of the manual, drawn from a real Prometheus over a laboratory
 #   make build      the release binaries, in target/release, and the C library, in target/library
 #   make install    what `make build` built, units and configuration: PREFIX=/usr/local, DESTDIR= for packages
@@ -112,6 +113,7 @@ soak: setup
 	$(CARGO) build --release -p fabric --bin fabric
 	target/release/fabric twin soak --for $(or $(FOR),30m)
 	target/release/fabric twin soak --jobs --longest 16KiB --count 10000
+	target/release/fabric twin soak --jobs --count 2000
 	$(CARGO) test --release -p twin --test aiecn -- --ignored --nocapture
 	$(CARGO) build --release -p hostd-client --bins
 	$(CARGO) test --release -p hostd --test engine -- --ignored

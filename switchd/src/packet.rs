@@ -43,8 +43,8 @@ const _: () = assert!(size_of::<Packet>() == 48);
 
 /// The destination MAC address of a packet on its next link, and where its IP header begins.
 ///
-/// One word, like [`Treatment`]: queues move packets by words, and what was written in pieces cannot
-/// be read as a whole before it is in the cache.
+/// One word, like [`Treatment`]: queues move packets by words, and what was written in pieces
+/// cannot be read as a whole before it is in the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NextLink(u64);
 
@@ -376,6 +376,23 @@ pub const fn cells(len: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// SW-1, SW-15: each part of a word is what it was set to, and stays when another changes.
+    #[test]
+    fn parts_of_words_change_alone() {
+        let mac = [1, 2, 3, 4, 5, 254];
+        let mut link = NextLink::new(mac, 14);
+        assert_eq!((link.mac(), link.network()), (mac, 14));
+        link.set_network(0xfe01);
+        assert_eq!((link.mac(), link.network()), (mac, 0xfe01));
+        let parts = |it: Treatment| (it.class(), it.group(), it.dscp(), it.ecn());
+        let mut treatment = Treatment::new((7, 3), 63, 2);
+        assert_eq!(parts(treatment), (7, 3, 63, 2));
+        treatment.set_class(255);
+        assert_eq!(parts(treatment), (255, 3, 63, 2));
+        treatment.set_dscp(10);
+        assert_eq!(parts(treatment), (255, 3, 10, 2));
+    }
 
     /// SW-1: addresses come out as they went in.
     #[test]

@@ -26,8 +26,8 @@ pub struct PacketStore {
     held: usize,
 }
 
-/// A packet that is in no queue any more and lies in its slot still, which is free as soon as this is
-/// gone: what is done to the packet here is done without moving it.
+/// A packet that is in no queue any more and lies in its slot still, which is free as soon as this
+/// is gone: what is done to the packet here is done without moving it.
 #[derive(Debug)]
 #[must_use = "a packet that is not taken is lost"]
 pub struct Popped<'a>(&'a mut Option<Packet>);

@@ -187,7 +187,11 @@ fn routes_that_end() {
     }
     rig.route("route replace 2001:db8:42::/48 via 2001:db8:2::2 expires 100");
     std::thread::sleep(Duration::from_millis(4200).saturating_sub(made.elapsed()));
-    let after = running.send(&cases);
-    assert_eq!(forwarded(&after), [0, 0, 1]);
+    // How long a route has left is told when it is made: on a busy machine it is read later.
+    let mut after = running.send(&cases);
+    while forwarded(&after) != [0, 0, 1] {
+        assert!(made.elapsed() < Duration::from_secs(6), "{after:?}");
+        after = running.send(&cases);
+    }
     assert_eq!(after[..2], before[..2]);
 }

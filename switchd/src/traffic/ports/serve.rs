@@ -66,10 +66,10 @@ impl EgressPorts {
         }
     }
 
-    /// Takes packets from the queues of the port at `place`, as `rewrite` makes them, and stages them
-    /// for the device, as much as that has room for beside what is staged already, and as its limit
-    /// allows. `rewrite` gets the packet and the MAC address of the port; `release` returns the
-    /// charges of the packets.
+    /// Takes packets from the queues of the port at `place`, as `rewrite` makes them, and stages
+    /// them for the device, as much as that has room for beside what is staged already, and as its
+    /// limit allows. `rewrite` gets the packet and the MAC address of the port; `release` returns
+    /// the charges of the packets.
     #[inline]
     pub fn serve(
         &mut self,

@@ -156,7 +156,7 @@ pub struct Edits(u8);
 impl Edits {
     /// It gets CE.
     pub const MARK: Self = Self(1);
-    /// It gets [`Packet::dscp`].
+    /// It gets [`Treatment::dscp`].
     pub const REMARK: Self = Self(2);
     /// It was trimmed: nothing is left to change, but it counts.
     pub const TRIMMED: Self = Self(4);

@@ -75,7 +75,8 @@ impl Parent {
     /// where others wait for what they lost; the time of answers bounds what follows from that.
     pub(super) fn patience(&self, tries: u8, lease: Span) -> Span {
         let most = lease.divided_by(4);
-        let results = self.results.late_after().unwrap_or(most.divided_by(8));
+        let results = self.results.late_after();
+        let results = results.unwrap_or_else(|| most.divided_by(8));
         let answers = self.answers.late_after().map(|it| it.times(2));
         // Before there was an answer, by the quickest result.
         let answers = answers.or_else(|| Some(self.results.shortest()?.times(8)));

@@ -264,12 +264,7 @@ pub enum Version {
 }
 
 /// What the later stages need to know of a packet.
-///
-/// In this order, or else the reason why a frame is refused may share a byte with a half of the
-/// address in a result: then the address is written in pieces that cannot be read as a whole before
-/// they are in the cache.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)]
 pub struct Parsed {
     /// Version of IP.
     pub version: Version,
@@ -303,8 +298,6 @@ pub struct Parsed {
     /// Destination address.
     pub dst: Address,
 }
-
-const _: () = assert!(size_of::<Parsed>() == 40);
 
 /// An address of either version, as words: these go from registers to a lane, while bytes that were
 /// written one by one cannot be read as a whole before they are in the cache.

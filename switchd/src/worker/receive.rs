@@ -25,10 +25,6 @@ use std::vec::Drain;
 /// first-level cache: by the time of the next step they have left it.
 const AHEAD: usize = 4;
 
-/// Where the IP header begins behind a link header without tags.
-#[expect(clippy::cast_possible_truncation, reason = "14 bytes")]
-const BARE: u16 = HEADER_LEN as u16;
-
 /// The next of `frames`; fetches the one that follows [`AHEAD`] of it.
 #[inline]
 pub(super) fn next_frame(frames: &mut Drain<'_, Frame>) -> Option<Frame> {
@@ -135,32 +131,32 @@ impl<Q: QueueIo> Worker<Q> {
         mut parsed: Parsed,
     ) {
         let end = usize::from(parsed.network) + usize::from(parsed.ip_len);
-        let header = BARE + parsed.edits.tag_len();
-        let tags = parsed.network.saturating_sub(header);
-        if frame.len() > end || tags > 0 {
-            frame = self.bare(frame, end, tags);
-            parsed.network -= tags;
-            parsed.transport = parsed.transport.saturating_sub(tags);
+        let header = HEADER_LEN + usize::from(parsed.edits.tag_len());
+        if frame.len() > end || usize::from(parsed.network) > header {
+            (frame, parsed) = self.bare(frame, parsed, end);
         }
         batch.push(frame, ingress, parsed);
     }
 
-    /// Takes padding behind `end` off a frame, and `tags` bytes of priority tags. It is not told
-    /// what was parsed: that would have to lie in memory then, of other frames too, and what was
-    /// just written in pieces cannot be moved to its lane before it is in the cache.
+    /// Takes padding behind `end` off a frame, and priority tags. Both come and go by value, so
+    /// that those of other frames need not lie in memory.
     #[cold]
     #[inline(never)]
-    fn bare(&mut self, mut frame: Frame, end: usize, tags: u16) -> Frame {
+    fn bare(&mut self, mut frame: Frame, mut parsed: Parsed, end: usize) -> (Frame, Parsed) {
         frame.truncate(end);
         if frame.is_chained() {
             self.devices.pool.shed(&mut frame);
         }
-        if tags > 0 {
+        let header = HEADER_LEN + usize::from(parsed.edits.tag_len());
+        let tags = usize::from(parsed.network).saturating_sub(header);
+        if let Some(len) = u16::try_from(tags).ok().filter(|len| *len > 0) {
             let addresses = ..field::ETHERTYPE;
-            frame.bytes_mut().copy_within(addresses, usize::from(tags));
-            frame.shrink_front(tags);
+            frame.bytes_mut().copy_within(addresses, tags);
+            frame.shrink_front(len);
+            parsed.network -= len;
+            parsed.transport = parsed.transport.saturating_sub(len);
         }
-        frame
+        (frame, parsed)
     }
 
     /// Looks the routes of a batch up, and chooses among their next hops.

@@ -42,7 +42,7 @@ pub fn is_guarded<T: AsRef<[u8]>>(datagram: &udp::Datagram<T>, src: IpAddr, dst:
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Chunk, Flags, Join, Message, Packet, Slot, Work};
+    use super::super::{Chunk, Flags, Join, Message, Packet, Reason, Slot, Verdict, Work};
     use super::*;
 
     fn datagram(message: Message<'_>) -> Vec<u8> {
@@ -80,7 +80,15 @@ mod tests {
     fn a_turned_bit_is_noticed_wherever_it_is() {
         for (src, dst) in [("10.0.0.1", "10.0.0.254"), ("fd00::1", "fd00::ff")] {
             let [src, dst]: [IpAddr; 2] = [src, dst].map(|it| it.parse().expect("an address"));
+            let lost = Verdict {
+                reason: Reason::MemberLost,
+                level: 1,
+                world: Some(3),
+                generation: 7,
+            };
+            // The first and the last of the kinds that must have it are among them.
             for message in [
+                Message::Error(lost),
                 Message::Join(Join::new(1, 0, 2)),
                 Message::KeepAlive,
                 Message::Left,

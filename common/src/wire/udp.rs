@@ -75,9 +75,10 @@ impl<T: AsRef<[u8]>> Datagram<T> {
 
     /// Whether the checksum is right between these addresses; `None` if there is none.
     pub fn verify_checksum(&self, src: IpAddr, dst: IpAddr) -> Option<bool> {
-        let sum = pseudo(src, dst, be16(self.0.as_ref(), field::LEN));
-        let datagram = &self.0.as_ref()[..self.len()];
-        (self.checksum() != 0).then(|| sum.bytes(datagram).is_valid())
+        (self.checksum() != 0).then(|| {
+            let sum = pseudo(src, dst, be16(self.0.as_ref(), field::LEN));
+            sum.bytes(&self.0.as_ref()[..self.len()]).is_valid()
+        })
     }
 
     /// The data.

@@ -6,12 +6,12 @@
 //! from a stranger they change nothing, and there are many of them.
 
 use super::layout::{VERSION, field};
-use super::{HEADER_LEN, RESULT};
+use super::{HEADER_LEN, Message, RESULT};
 use crate::wire::udp;
 use std::net::IpAddr;
 
-/// The largest number of a kind.
-const LAST: u8 = 10;
+/// The largest number of a kind that must have it; those after CONTRIBUTION and RESULT have to.
+const LAST: u8 = Message::Left.kind();
 
 /// Whether a message must have the checksum of UDP: all but CONTRIBUTION and RESULT. What is no
 /// message is refused for that.
@@ -42,7 +42,7 @@ pub fn is_guarded<T: AsRef<[u8]>>(datagram: &udp::Datagram<T>, src: IpAddr, dst:
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Chunk, Flags, Join, Message, Packet, Reason, Slot, Verdict, Work};
+    use super::super::{Chunk, Flags, Join, Packet, Reason, Slot, Verdict, Work};
     use super::*;
 
     fn datagram(message: Message<'_>) -> Vec<u8> {

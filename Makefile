@@ -87,7 +87,7 @@ loom: setup
 	CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg common_loom" $(CARGO) test -p common --lib sync::models -- --nocapture
 
 bench: build
-	scripts/setup --bench
+	scripts/setup --bench --jobs
 	target/release/bench $(BENCH)
 
 lint: setup

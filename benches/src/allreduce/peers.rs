@@ -14,8 +14,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const PYTHON: &str = "/usr/bin/python3";
-const COMPILER: &str = "mpicc.openmpi";
-const LAUNCHER: &str = "mpirun.openmpi";
+
+/// Where `scripts/setup --bench` puts Open MPI 5.
+const OPEN_MPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/openmpi/bin");
 
 /// How long processes may take to end once nobody talks to them.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -70,11 +71,12 @@ impl Peers {
             let output = Command::new(program).args(words).output();
             output.is_ok_and(|output| output.status.success())
         };
+        let compiler = format!("{OPEN_MPI}/mpicc");
         let (mpi, gloo) = (peers.path("ranks"), peers.path("ranks.py"));
         let write = |path: &Path, text: &str| {
             fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
         };
-        if works(COMPILER, &["--version"]) && works(LAUNCHER, &["--version"]) {
+        if works(&compiler, &["--version"]) {
             let source = peers.path("ranks.c");
             write(&source, include_str!("ranks.c"))?;
             let words = [
@@ -83,15 +85,15 @@ impl Peers {
                 &mpi.display().to_string(),
                 &source.display().to_string(),
             ];
-            let output = Command::new(COMPILER).args(words).output();
-            let output = output.map_err(|error| format!("{COMPILER}: {error}"))?;
+            let output = Command::new(&compiler).args(words).output();
+            let output = output.map_err(|error| format!("{compiler}: {error}"))?;
             if !output.status.success() {
                 let why = String::from_utf8_lossy(&output.stderr);
-                return Err(format!("{COMPILER}: {why}"));
+                return Err(format!("{compiler}: {why}"));
             }
             peers.mpi = Some(mpi);
         } else {
-            peers.lacks("Open MPI");
+            peers.lacks("Open MPI 5", "--bench");
         }
         let check = "import torch.distributed as d; assert d.is_gloo_available()";
         // Older ones have no such function, and gloo always.
@@ -100,14 +102,14 @@ impl Peers {
             write(&gloo, include_str!("ranks.py"))?;
             peers.gloo = Some(gloo);
         } else {
-            peers.lacks("PyTorch with gloo");
+            peers.lacks("PyTorch with gloo", "--jobs");
         }
         Ok(peers)
     }
 
-    fn lacks(&mut self, what: &str) {
+    fn lacks(&mut self, what: &str, option: &str) {
         let text = format!(
-            "NOT COMPARED: {what} is not on this machine; `scripts/setup --jobs` installs it"
+            "NOT COMPARED: {what} is not on this machine; `scripts/setup {option}` installs it"
         );
         self.missing.push(text);
     }
@@ -195,16 +197,20 @@ impl Peers {
         let places = hosts.iter().map(|name| lab.host(name).address(false));
         let places: Vec<String> = places.map(|address| format!("{address}:1")).collect();
         let mut line = format!(
-            "hostname h1; exec {LAUNCHER} --allow-run-as-root --bind-to none -np {} --host {}",
+            "hostname h1; exec {OPEN_MPI}/mpirun --allow-run-as-root --bind-to none -np {} --host {}",
             hosts.len(),
             places.join(",")
+        );
+        // What starts the ranks has options of its own.
+        let agent = agent.display();
+        let _ = write!(
+            line,
+            " --prtemca plm_ssh_agent '{agent}' --prtemca plm_ssh_no_tree_spawn 1 \
+             --prtemca prte_if_include 10.0.0.0/8"
         );
         let mut set = |key: &str, value: &str| {
             let _ = write!(line, " --mca {key} '{value}'");
         };
-        set("plm_rsh_agent", &agent.display().to_string());
-        set("plm_rsh_no_tree_spawn", "1");
-        set("oob_tcp_if_include", "10.0.0.0/8");
         set("pml", "ob1");
         set("btl", "tcp,self");
         set("btl_tcp_if_include", "10.0.0.0/8");

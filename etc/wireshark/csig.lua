@@ -9,6 +9,7 @@
 local csig = Proto("csig", "Congestion Signal")
 csig.prefs.compact = Pref.uint("TPID of compact tags", 0x9900, "compact_tpid of switchd.toml")
 csig.prefs.expanded = Pref.uint("TPID of expanded tags", 0x9901, "expanded_tpid of switchd.toml")
+csig.prefs.telemetry = Pref.uint("TPID of telemetry", 0x9902, "int.tpid of switchd.toml; no such tag may follow")
 
 local signals = { [0] = "min(ABW)", [1] = "min(ABW/C)", [2] = "max(PD)" }
 
@@ -60,7 +61,12 @@ local function dissect(bytes, pinfo, root, is_compact)
     local kind = bytes(len, 2):uint()
     tree:add(f.kind, bytes(len, 2))
     tree:append_text(": " .. (signals[signal] or ("signal " .. signal)) .. " " .. value .. " at " .. locator)
-    if kind == csig.prefs.compact or kind == csig.prefs.expanded or kind == 0x8100 or kind == 0x88a8 then
+    local tags = { csig.prefs.compact, csig.prefs.expanded, csig.prefs.telemetry, 0x8100, 0x88a8 }
+    local is_tag = false
+    for _, tag in ipairs(tags) do
+        is_tag = is_tag or kind == tag
+    end
+    if is_tag then
         tree:add_proto_expert_info(wrong, "Another tag behind it")
     end
     types:try(kind, bytes(len + 2):tvb(), pinfo, root)

@@ -77,6 +77,13 @@ f.signal = ProtoField.uint8("mpeh.reflection.signal", "Signal", base.DEC,
     { [0] = "min(ABW)", [1] = "min(ABW/C)", [2] = "max(PD)" })
 f.value = ProtoField.uint32("mpeh.reflection.value", "Value", base.DEC)
 f.locator = ProtoField.uint16("mpeh.reflection.locator", "Locator", base.HEX)
+f.metered = ProtoField.bool("mpeh.utilisation.valid", "There was telemetry")
+f.beyond = ProtoField.bool("mpeh.utilisation.cut", "There are hops beyond those that were told of")
+f.hop = ProtoField.uint8("mpeh.utilisation.hop", "Hop, from 1 next to the sender", base.DEC)
+f.metered_path = ProtoField.uint8("mpeh.utilisation.path", "Path that they came by", base.DEC)
+f.in_flight = ProtoField.uint64("mpeh.utilisation.in_flight", "In flight (1024ths of what the link takes)", base.DEC)
+f.queue = ProtoField.uint64("mpeh.utilisation.queue", "Queue (bytes)", base.DEC)
+f.speed = ProtoField.uint64("mpeh.utilisation.speed", "Speed (kbit/s)", base.DEC)
 f.kind = ProtoField.uint8("mpeh.change.kind", "Kind", base.DEC,
     { [1] = "change asked for", [2] = "change answered", [3] = "path probed", [4] = "probe answered" })
 f.fields = ProtoField.uint8("mpeh.change.fields", "Fields that change", base.HEX)
@@ -144,6 +151,9 @@ offer.experts = { absurd }
 
 local CHANGE = 48
 local REFLECTION = 8
+local UTILISATION = 8
+-- The most hops that telemetry tells of, and the most bytes that an extension has.
+local HOPS, EXTENSION_MAX = 5, 80
 local BTH, MPEH, EXTENSION, SACK, MARKS, ICRC = 12, 8, 8, 36, 36, 4
 -- Behind BTH and DETH; its last bytes are those of the private data of REQ and REP.
 local MAD_AT, MAD, OFFER = 20, 256, 24
@@ -218,6 +228,32 @@ local function reflection(range, tree)
     block:add(f.locator, range(2, 6), locator)
 end
 
+-- A number of eleven bits of mantissa behind five of exponent.
+local function scaled(range)
+    local word = range:uint()
+    return UInt64(word % 0x800) * UInt64(2 ^ math.floor(word / 0x800))
+end
+
+-- Block 2 of the extension.
+local function utilisation(range, tree)
+    local block = tree:add(range, "Worst link of a path")
+    local flags = range(0, 1):uint()
+    block:add(f.metered, range(0, 1), flags >= 0x80)
+    block:add(f.metered_path, range(1, 1))
+    if flags < 0x80 then
+        return
+    end
+    local hop = flags % 0x10
+    block:add(f.beyond, range(0, 1), math.floor(flags / 0x40) % 2 == 1)
+    block:add(f.hop, range(0, 1), hop)
+    block:add(f.in_flight, range(2, 2), scaled(range(2, 2)))
+    block:add(f.queue, range(4, 2), scaled(range(4, 2)))
+    block:add(f.speed, range(6, 2), scaled(range(6, 2)))
+    if hop < 1 or hop > HOPS or range(6, 2):uint() % 0x800 == 0 then
+        block:add_proto_expert_info(wrong, "There is no such hop, or its speed is zero")
+    end
+end
+
 local function extension(bytes, read, tree)
     local at = read.at
     if bytes:len() < at + EXTENSION then
@@ -226,15 +262,15 @@ local function extension(bytes, read, tree)
     end
     local length = bytes(at, 1):uint() * 4
     local blocks = bytes(at + 1, 1):uint()
-    local known = EXTENSION
-    local changes, reflects = blocks % 2 == 1, math.floor(blocks / 2) % 2 == 1
-    if changes then
-        known = known + CHANGE
+    -- The blocks that are known, in the order in which they stand.
+    local known, present = EXTENSION, {}
+    for bit, block in ipairs({ { change, CHANGE }, { reflection, REFLECTION }, { utilisation, UTILISATION } }) do
+        if math.floor(blocks / 2 ^ (bit - 1)) % 2 == 1 then
+            table.insert(present, { block[1], known, block[2] })
+            known = known + block[2]
+        end
     end
-    if reflects then
-        known = known + REFLECTION
-    end
-    if length < known or length > 64 or (blocks < 4) ~= (length == known) then
+    if length < known or length > EXTENSION_MAX or (blocks < 8) ~= (length == known) then
         tree:add_proto_expert_info(wrong, "The extension has a wrong length")
         read.whole = false
         return
@@ -247,11 +283,8 @@ local function extension(bytes, read, tree)
     ext:add(f.length, range(0, 1))
     ext:add(f.blocks, range(1, 1))
     ext:add(f.cookie, range(2, 6))
-    if changes then
-        change(range(EXTENSION, CHANGE), ext)
-    end
-    if reflects then
-        reflection(range(known - REFLECTION, REFLECTION), ext)
+    for _, block in ipairs(present) do
+        block[1](range(block[2], block[3]), ext)
     end
     if length > known then
         ext:add(f.unknown, range(known, length - known))

@@ -162,6 +162,18 @@ fn impossible_congestion_control_is_refused() {
             "[transport]\nposeidon_range_us = 0\n",
             "transport.poseidon_range_us: 0 is not within 1 to 1000000",
         ),
+        (
+            "[transport]\ncongestion = \"hpcc\"\n",
+            "transport.congestion: \"hpcc\" goes by telemetry: [int] has to be enabled",
+        ),
+        (
+            "[int]\nenabled = true\n",
+            "transport.base_rtt_us: is not set: what telemetry says is reckoned",
+        ),
+        (
+            "[int]\nenabled = true\n[csig]\nenabled = true\n[transport]\nbase_rtt_us = 20\n",
+            "int.enabled: a packet has one tag at most",
+        ),
     ] {
         let whole = format!("{text}[[interface]]\nname = \"eth0\"\n");
         let error = load(&whole).expect_err(text).to_string();

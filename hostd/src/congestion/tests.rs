@@ -55,10 +55,58 @@ pub(in crate::congestion) enum Event {
     Signal(PathSignal),
 }
 
-/// What a queue of so many ns is a moment later.
-fn wander(queue: u64, random: &mut Pcg64Mcg) -> u64 {
-    let more = queue + random.next_u64() % 2_001;
-    more.saturating_sub(1_000).min(30_000)
+/// Events of a trace, and those of them before the loop is closed.
+const EVENTS: u32 = 10_000;
+const OPEN: u32 = 5_000;
+
+/// A link with a queue, of which a trace tells. At first the queue wanders, whatever the algorithm
+/// does. Then it follows from that: the algorithm sends the part of the line that its window or
+/// rate is of the largest one before, and others take a part that wanders.
+struct Link {
+    /// How long a packet waits now, in nanoseconds.
+    queue: u64,
+    turn: u32,
+    largest: f64,
+    part: f64,
+    others: f64,
+}
+
+impl Link {
+    fn new() -> Self {
+        Self {
+            queue: 5_000,
+            turn: 0,
+            largest: 0.0,
+            part: 1.0,
+            others: 0.5,
+        }
+    }
+
+    /// So many nanoseconds later.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "short times, and not negative"
+    )]
+    fn pass(&mut self, nanos: u64, random: &mut Pcg64Mcg) {
+        let draw = random.next_u64() % 2_001;
+        self.turn += 1;
+        self.queue = if self.turn <= OPEN {
+            (self.queue + draw).saturating_sub(1_000)
+        } else {
+            self.others = (self.others + (draw as f64 - 1_000.0) / 20_000.0).clamp(0.1, 0.9);
+            let grown = (self.part + self.others - 1.0) * nanos as f64;
+            (self.queue as f64 + grown).max(0.0) as u64
+        };
+        self.queue = self.queue.min(30_000);
+    }
+
+    /// What the window or rate is now.
+    fn take(&mut self, said: f64) {
+        self.largest = self.largest.max(said);
+        self.part = said / self.largest;
+    }
 }
 
 /// As [`trace`], with signals between the outcomes of packets: time, round trip or value, kind,
@@ -72,11 +120,13 @@ pub(in crate::congestion) fn signalled_trace(
     let mut random = Pcg64Mcg::new(seed);
     let mut now = Time::from_nanos(1_000_000);
     let mut text = String::new();
-    let mut queue = 5_000_u64;
+    let mut link = Link::new();
     let mut kinds = [0; 4];
-    for turn in 0..10_000 {
-        now += Span::from_nanos(200 + random.next_u64() % 400);
-        queue = wander(queue, &mut random);
+    for turn in 0..EVENTS {
+        let passed = 200 + random.next_u64() % 400;
+        now += Span::from_nanos(passed);
+        link.pass(passed, &mut random);
+        let queue = link.queue;
         let (draw, is_neutral) = (random.next_u64() % 1_000, (6_000..7_500).contains(&turn));
         let silent = (3_000..4_500).contains(&turn);
         let read = |kind, value, none| PathSignal {
@@ -105,6 +155,7 @@ pub(in crate::congestion) fn signalled_trace(
         };
         kinds[kind] += 1;
         let window = react(&event, now);
+        link.take(window);
         let (now, neutral) = (now.nanos(), u8::from(is_neutral));
         let _ = writeln!(text, "{now} {value} {name} {neutral} {window}");
     }
@@ -130,11 +181,13 @@ pub(in crate::congestion) fn loaded_trace(
     let mut random = Pcg64Mcg::new(seed);
     let mut now = Time::from_nanos(1_000_000);
     let mut text = String::new();
-    let mut queue = 5_000_u64;
+    let mut link = Link::new();
     let mut kinds = [0; 3];
-    for turn in 0..10_000 {
-        now += Span::from_nanos(200 + random.next_u64() % 400);
-        queue = wander(queue, &mut random);
+    for turn in 0..EVENTS {
+        let passed = 200 + random.next_u64() % 400;
+        now += Span::from_nanos(passed);
+        link.pass(passed, &mut random);
+        let queue = link.queue;
         let (draw, silent) = (random.next_u64() % 1_000, (3_000..4_500).contains(&turn));
         let delay = BASE + Span::from_nanos(queue);
         let (kind, name, value, event) = match draw {
@@ -163,6 +216,7 @@ pub(in crate::congestion) fn loaded_trace(
         };
         kinds[kind] += 1;
         let window = react(&event, now);
+        link.take(window);
         let (now, since) = (now.nanos(), delay.nanos());
         let _ = writeln!(text, "{now} {value} {name} {since} {window}");
     }
@@ -170,7 +224,7 @@ pub(in crate::congestion) fn loaded_trace(
     text
 }
 
-/// A trace of 10,000 events for an independent model: time, round trip, kind, packets in flight,
+/// A trace of 10,000 events of a [`Link`] for an independent model: time, round trip, kind, packets in flight,
 /// and the window after it, as `react` says.
 pub(in crate::congestion) fn trace(
     seed: u128,
@@ -180,12 +234,14 @@ pub(in crate::congestion) fn trace(
     let mut random = Pcg64Mcg::new(seed);
     let mut now = Time::from_nanos(1_000_000);
     let mut text = String::new();
-    // The queue wanders, and with it what becomes of packets.
-    let mut queue = 5_000_u64;
+    // What becomes of packets follows from the queue.
+    let mut link = Link::new();
     let mut kinds = [0; 3];
-    for _ in 0..10_000 {
-        now += Span::from_nanos(200 + random.next_u64() % 400);
-        queue = wander(queue, &mut random);
+    for _ in 0..EVENTS {
+        let passed = 200 + random.next_u64() % 400;
+        now += Span::from_nanos(passed);
+        link.pass(passed, &mut random);
+        let queue = link.queue;
         let delay = BASE + Span::from_nanos(queue);
         let draw = random.next_u64() % 12_000;
         let (kind, name, fate) = match draw {
@@ -196,6 +252,7 @@ pub(in crate::congestion) fn trace(
         kinds[kind] += 1;
         let in_flight = u32::try_from(random.next_u64() % 64).expect("few");
         let window = react(&feedback(fate, delay), in_flight, now);
+        link.take(window);
         let (now, delay) = (now.nanos(), delay.nanos());
         let _ = writeln!(text, "{now} {delay} {name} {in_flight} {window}");
     }

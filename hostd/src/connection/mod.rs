@@ -300,10 +300,10 @@ impl QueuePair {
         }
         let signalling = config.csig.as_ref();
         let signalling = signalling.filter(|_| agreed.is_some_and(|agreed| agreed.signals));
-        if signalling.is_some() {
-            reports = reports.with_signals();
-        }
         let most = agreed.map_or(1, |agreed| usize::from(agreed.paths));
+        if signalling.is_some() {
+            reports = reports.with_signals(most);
+        }
         let int = config.int.filter(|_| agreed.is_some_and(|it| it.telemetry));
         if int.is_some() {
             reports = reports.with_telemetry(config.base_rtt, most);

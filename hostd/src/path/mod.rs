@@ -21,6 +21,7 @@ mod select;
 mod shuffle;
 mod signals;
 mod spray;
+mod stripped;
 mod telemetry;
 
 pub(crate) use entropy::{Entropy, mix};

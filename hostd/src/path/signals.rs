@@ -3,28 +3,21 @@
 //!
 //! ```text
 //!   data packet ──▶ tag: which signal, or none ──▶ switches ──▶ peer
-//!                                                                 │ newest tag of a path
+//!                                                                 │ worst tag of a path
 //!   by path and signal: value, locator  ◀── reflected ◀── acknowledgement
 //! ```
 //!
-//! A path that takes tags off is noticed by empty reflections; tags are left out there for
-//! [`STRIPPED_WAIT`], and then tried again.
+//! A path that takes tags off is noticed by empty reflections ([`super::stripped`]); tags are left
+//! out there for a while, and then tried again.
 
+use super::stripped::Stripping;
 use crate::stats::PathSignal;
 use crate::verbs::Signalling;
 use common::csig::SIGNALS;
-use common::time::{Span, Time};
+use common::time::Time;
 use common::wire::csig::{Signal, Tag};
 use common::wire::roce::Reflection;
 use std::sync::Arc;
-
-/// So many empty reflections in a row, for each packet between two tags, mean that a path takes
-/// tags off. Single ones come of packets between tagged ones, and of the few that a kernel hands
-/// on.
-pub(super) const STRIPPED: u32 = 16;
-
-/// How long such a path gets no tags.
-pub(crate) const STRIPPED_WAIT: Span = Span::from_secs(1);
 
 /// A new value counts for one part in this many of the smoothed one (CS-10).
 const SMOOTHING: u64 = 8;
@@ -34,10 +27,7 @@ struct OfPath {
     known: [Option<PathSignal>; SIGNALS],
     /// Place of the signal that is asked for next.
     turn: usize,
-    /// Empty reflections since the last one that was not.
-    empty: u32,
-    /// No tags until then.
-    stripped_until: Time,
+    stripping: Stripping,
 }
 
 /// What a reflection turned out to be.
@@ -83,7 +73,7 @@ impl Signals {
             return None;
         }
         let path = self.paths.get_mut(usize::from(path))?;
-        if path.stripped_until > now {
+        if path.stripping.waits(now) {
             return None;
         }
         self.left = self.terms.every - 1;
@@ -98,10 +88,7 @@ impl Signals {
             return Reflected::Nonsense;
         };
         let Some((form, tag)) = reflection.tag else {
-            path.empty += 1;
-            if path.empty >= STRIPPED.saturating_mul(self.terms.every) {
-                (path.empty, path.stripped_until) = (0, now + STRIPPED_WAIT);
-            }
+            path.stripping.on_empty(self.terms.every, now);
             return Reflected::Empty;
         };
         let Some(signal) = Signal::from_number(tag.kind) else {
@@ -110,7 +97,7 @@ impl Signals {
         let Some(value) = self.terms.scales.of(signal).read(form, tag.value) else {
             return Reflected::Nonsense;
         };
-        (path.empty, path.stripped_until) = (0, Time::ZERO);
+        path.stripping.on_tag();
         let known = &mut path.known[usize::from(signal.number())];
         let smoothed = known.map_or(value, |known| {
             known.smoothed - known.smoothed / SMOOTHING + value / SMOOTHING
@@ -138,14 +125,16 @@ impl Signals {
     /// Whether a path takes tags off, as far as is known.
     pub(crate) fn is_stripped(&self, path: u8) -> bool {
         let path = self.paths.get(usize::from(path));
-        path.is_some_and(|path| path.stripped_until > Time::ZERO)
+        path.is_some_and(|path| path.stripping.is_known())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::stripped::{EMPTY, WAIT};
     use super::*;
     use common::csig::{Bandwidth, Delay, Share, scales};
+    use common::time::Span;
     use common::wire::csig::{Form, Tpids};
 
     const SIGNALS_ASKED: [Signal; 2] = [Signal::AvailableShare, Signal::Delay];
@@ -212,18 +201,18 @@ mod tests {
     fn a_path_that_strips_is_left_alone() {
         let mut signals = signals(Form::Compact, 1);
         let empty = Reflection { path: 1, tag: None };
-        for _ in 1..STRIPPED {
+        for _ in 1..EMPTY {
             assert_eq!(signals.reflected(&empty, at(5)), Reflected::Empty);
         }
         let good = back(Form::Compact, Signal::Delay, 3, 0);
         signals.reflected(&good, at(5));
-        for _ in 0..STRIPPED {
+        for _ in 0..EMPTY {
             assert!(signals.tag(1, at(5)).is_some() && !signals.is_stripped(1));
             signals.reflected(&empty, at(5));
         }
         assert!(signals.is_stripped(1) && signals.tag(1, at(5)).is_none());
         assert!(signals.tag(0, at(5)).is_some(), "other paths are tagged");
-        assert!(signals.tag(1, at(5) + STRIPPED_WAIT).is_some());
+        assert!(signals.tag(1, at(5) + WAIT).is_some());
         signals.reflected(&good, at(1100));
         assert!(!signals.is_stripped(1));
     }

@@ -1,22 +1,20 @@
 //! What peers say of the telemetry of own packets (SW-52): which packets have it, and how much of
 //! the worst link of each sub-path is used.
 //!
-//! A path that takes telemetry off is noticed as with [`super::signals`]: it is left out there for
-//! [`STRIPPED_WAIT`], and then tried again.
+//! A path that takes telemetry off is noticed by empty answers ([`super::stripped`]): it is left
+//! out there for a while, and then tried again.
 
-use super::signals::{STRIPPED, STRIPPED_WAIT};
+use super::stripped::Stripping;
 use crate::stats::PathLoad;
 use crate::verbs::IntTerms;
 use common::time::Time;
+use common::wire::int::HOPS;
 use common::wire::roce::Utilisation;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct OfPath {
     load: Option<PathLoad>,
-    /// Answers without telemetry since the last one that was not.
-    empty: u32,
-    /// No tags until then.
-    stripped_until: Time,
+    stripping: Stripping,
 }
 
 /// What an answer turned out to be.
@@ -57,7 +55,7 @@ impl Loads {
             return None;
         }
         let path = self.paths.get(usize::from(path))?;
-        if path.stripped_until > now {
+        if path.stripping.waits(now) {
             return None;
         }
         self.left = self.terms.every - 1;
@@ -70,16 +68,13 @@ impl Loads {
             return Told::Nonsense;
         };
         let Some(worst) = utilisation.worst else {
-            path.empty += 1;
-            if path.empty >= STRIPPED.saturating_mul(self.terms.every) {
-                (path.empty, path.stripped_until) = (0, now + STRIPPED_WAIT);
-            }
+            path.stripping.on_empty(self.terms.every, now);
             return Told::Empty;
         };
-        if worst.hop == 0 || worst.speed.value() == 0 {
+        if !(1..=HOPS).contains(&usize::from(worst.hop)) || worst.speed.value() == 0 {
             return Told::Nonsense;
         }
-        (path.empty, path.stripped_until) = (0, Time::ZERO);
+        path.stripping.on_tag();
         let load = PathLoad {
             hop: worst.hop,
             is_cut: worst.is_cut,
@@ -100,6 +95,7 @@ impl Loads {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stripped::{EMPTY, WAIT};
     use super::*;
     use common::time::Span;
     use common::wire::int::Scaled;
@@ -153,13 +149,13 @@ mod tests {
         let tags = (0..6).map(|_| thirds.tag(0, at(1)).is_some());
         assert!(tags.eq([true, false, false, true, false, false]));
         let mut loads = loads(1);
-        for _ in 0..STRIPPED {
+        for _ in 0..EMPTY {
             assert_eq!(loads.tag(1, at(5)), Some(0x9902));
             assert_eq!(loads.told(&back(None), at(5)), Told::Empty);
         }
         assert_eq!(loads.tag(1, at(5)), None);
         assert!(loads.tag(0, at(5)).is_some(), "other paths have it");
-        assert!(loads.tag(1, at(5) + STRIPPED_WAIT).is_some());
+        assert!(loads.tag(1, at(5) + WAIT).is_some());
     }
 
     /// SW-52: a peer that says nonsense changes nothing.
@@ -170,12 +166,17 @@ mod tests {
             path: 2,
             worst: Some(WORST),
         };
-        let no_hop = back(Some(WorstLink { hop: 0, ..WORST }));
+        let of_hop = |hop| back(Some(WorstLink { hop, ..WORST }));
         let speed = Scaled(0);
         let no_speed = back(Some(WorstLink { speed, ..WORST }));
-        for said in [nowhere, no_hop, no_speed] {
+        for said in [nowhere, of_hop(0), of_hop(6), of_hop(15), no_speed] {
             assert_eq!(loads.told(&said, at(1)), Told::Nonsense);
         }
         assert_eq!(loads.of(1), None);
+        let last = loads.told(&of_hop(5), at(1));
+        assert!(
+            matches!(last, Told::Load(load) if load.hop == 5),
+            "{last:?}"
+        );
     }
 }

@@ -2,84 +2,107 @@
 //! worst tag of one signal and one path. Signals take turns. Each packet since the last one is as
 //! likely to name the path: the newest would be of the same path again and again, where packets go
 //! round the paths in step with acknowledgements. And the worst of all paths would leave the sender
-//! without news of the good ones.
+//! without news of the good ones. Packets without a tag have a turn of their own: where one path of
+//! several takes tags off, there are always others to tell of.
 
 use common::csig::SIGNALS;
 use common::wire::csig::{Form, Signal, Tag};
 use common::wire::roce::Reflection;
 
+/// What takes turns: the signals, and packets without a tag.
+const TURNS: usize = SIGNALS + 1;
+
+/// The last of them.
+const UNTAGGED: usize = SIGNALS;
+
 /// See the module.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reflector {
-    /// By signal: the tag that is told if no other takes its place.
-    chosen: [Chosen; SIGNALS],
-    /// The same of packets without a tag.
-    untagged: Chosen,
-    /// The signal that is told next, if there is something new of it.
+    /// By path and signal.
+    worst: Box<[[Worst; SIGNALS]]>,
+    /// By turn.
+    chosen: [Chosen; TURNS],
+    /// The turn that is told next, if there is something new of it.
     next: usize,
     /// State of a linear congruential generator (Knuth's MMIX).
     dice: u64,
 }
 
-/// One of several, each as likely.
+/// The worst tag of one signal and one path.
 #[derive(Clone, Copy, Debug, Default)]
-struct Chosen {
-    among: u32,
-    path: u8,
+struct Worst {
     tag: Option<(Form, Tag)>,
+    /// The round of the signal that it belongs to: those of other paths go out of date together
+    /// when one is told, without a walk over all.
+    round: u32,
 }
 
-impl Default for Reflector {
-    fn default() -> Self {
+/// One path of several, each packet as likely to name it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chosen {
+    /// Packets since it was told of last.
+    among: u32,
+    path: u8,
+    /// How often it was told of.
+    round: u32,
+}
+
+impl Reflector {
+    /// Of packets on so many paths.
+    pub(crate) fn new(paths: usize) -> Self {
         Self {
-            chosen: [Chosen::default(); SIGNALS],
-            untagged: Chosen::default(),
+            worst: vec![Default::default(); paths].into(),
+            chosen: Default::default(),
             next: 0,
             dice: 1,
         }
     }
-}
 
-impl Reflector {
-    /// A packet came on `path` with this tag, or without one. Reserved signals are not told.
+    /// A packet came on `path` with this tag, or without one. Reserved signals are not told, nor
+    /// paths that there are not.
     #[inline]
     pub(crate) fn note(&mut self, path: u8, tag: Option<(Form, Tag)>) {
-        let signal = tag.map(|(_, tag)| Signal::from_number(tag.kind));
-        let chosen = match signal {
-            None => &mut self.untagged,
-            Some(None) => return,
-            Some(Some(signal)) => &mut self.chosen[usize::from(signal.number())],
+        let Some(worst) = self.worst.get_mut(usize::from(path)) else {
+            return;
         };
+        let signal = tag.map(|(_, tag)| Signal::from_number(tag.kind));
+        let turn = match signal {
+            None => UNTAGGED,
+            Some(None) => return,
+            Some(Some(signal)) => usize::from(signal.number()),
+        };
+        let chosen = &mut self.chosen[turn];
+        if let Some(worst) = worst.get_mut(turn)
+            && (worst.round != chosen.round || is_worse(tag, worst.tag))
+        {
+            (worst.tag, worst.round) = (tag, chosen.round);
+        }
         self.dice = self
             .dice
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         chosen.among = chosen.among.saturating_add(1);
-        let is_next = (self.dice >> 33).is_multiple_of(u64::from(chosen.among));
-        let takes_over = if chosen.path == path && chosen.among > 1 {
-            is_worse(tag, chosen.tag)
-        } else {
-            is_next
-        };
-        if takes_over {
-            (chosen.path, chosen.tag) = (path, tag);
+        if (self.dice >> 33).is_multiple_of(u64::from(chosen.among)) {
+            chosen.path = path;
         }
     }
 
     /// What the next acknowledgement says. `None`: no packet came that it could speak of.
     pub(crate) fn tell(&mut self) -> Option<Reflection> {
-        let places = (0..SIGNALS).map(|step| (self.next + step) % SIGNALS);
-        let mut new = places.filter(|place| self.chosen[*place].among > 0);
-        let chosen = if let Some(place) = new.next() {
-            self.next = (place + 1) % SIGNALS;
-            self.untagged = Chosen::default();
-            std::mem::take(&mut self.chosen[place])
-        } else {
-            std::mem::take(&mut self.untagged)
+        let mut turns = (0..TURNS).map(|step| (self.next + step) % TURNS);
+        let turn = turns.find(|turn| self.chosen[*turn].among > 0)?;
+        self.next = (turn + 1) % TURNS;
+        let Chosen { path, round, .. } = self.chosen[turn];
+        self.chosen[turn] = Chosen {
+            among: 0,
+            path,
+            round: round.wrapping_add(1),
         };
-        (chosen.among > 0).then_some(Reflection {
-            path: chosen.path,
-            tag: chosen.tag,
+        // Of packets without a tag there is no worst one.
+        let worst = self.worst[usize::from(path)].get(turn);
+        Some(Reflection {
+            path,
+            tag: worst.and_then(|worst| worst.tag),
         })
     }
 }
@@ -109,11 +132,11 @@ mod tests {
         Some((reflection.path, tag))
     }
 
-    /// CS-8: of what an acknowledgement covers one tag of a signal is told once, and signals take
-    /// turns.
+    /// CS-8: of what an acknowledgement covers one tag of a signal is told once; signals, and
+    /// packets without a tag, take turns.
     #[test]
     fn signals_are_told_in_turns() {
-        let mut reflector = Reflector::default();
+        let mut reflector = Reflector::new(8);
         assert_eq!(told(&mut reflector), None);
         reflector.note(1, tag(Signal::Delay, 7));
         reflector.note(2, tag(Signal::AvailableShare, 3));
@@ -121,6 +144,7 @@ mod tests {
         assert_eq!(told(&mut reflector), Some((2, Some((1, 3)))));
         reflector.note(5, tag(Signal::AvailableShare, 4));
         assert_eq!(told(&mut reflector), Some((1, Some((2, 7)))));
+        assert_eq!(told(&mut reflector), Some((4, None)));
         assert_eq!(told(&mut reflector), Some((5, Some((1, 4)))));
         assert_eq!(told(&mut reflector), None);
     }
@@ -128,7 +152,7 @@ mod tests {
     /// CS-8: paths that come round in step with acknowledgements are all told of, about as often.
     #[test]
     fn no_path_is_left_out() {
-        let mut reflector = Reflector::default();
+        let mut reflector = Reflector::new(8);
         let mut of_path = [0; 8];
         for _ in 0..800 {
             for path in 0..8 {
@@ -147,7 +171,7 @@ mod tests {
     /// the next packets anew.
     #[test]
     fn the_worst_of_a_path_is_told() {
-        let mut reflector = Reflector::default();
+        let mut reflector = Reflector::new(8);
         for (signal, values, worst) in [
             (Signal::AvailableBandwidth, [9, 3, 4, 8], 3),
             (Signal::AvailableShare, [2, 30, 31, 7], 2),
@@ -163,10 +187,98 @@ mod tests {
         }
     }
 
+    /// CS-8: the worst of a path is told also when packets of other paths came between. Sixteen
+    /// paths, in any order, two signals; what is told is compared with all packets since that
+    /// signal was told last.
+    #[test]
+    fn the_worst_of_a_path_is_told_among_others() {
+        const PATHS: u64 = 16;
+        let mut reflector = Reflector::new(16);
+        let mut state = 1_u64;
+        let mut draw = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        let signals = [Signal::AvailableShare, Signal::Delay];
+        let mut since: [Vec<(u8, u32)>; SIGNALS] = Default::default();
+        for packets in [8, 64] {
+            for _ in 0..2_000 {
+                for _ in 0..packets {
+                    let path = u8::try_from(draw(PATHS)).expect("few");
+                    let signal = signals[usize::try_from(draw(2)).expect("few")];
+                    let value = u32::try_from(draw(32)).expect("few");
+                    reflector.note(path, tag(signal, value));
+                    since[usize::from(signal.number())].push((path, value));
+                }
+                let (path, told) = told(&mut reflector).expect("a tag");
+                let (number, value) = told.expect("all have one");
+                let signal = Signal::from_number(number).expect("it was sent");
+                let all = std::mem::take(&mut since[usize::from(number)]);
+                let values = all.iter().filter(|(of, _)| *of == path).map(|it| it.1);
+                let worst = values.reduce(|one, other| {
+                    if signal.is_worse(other, one) {
+                        other
+                    } else {
+                        one
+                    }
+                });
+                assert_eq!(Some(value), worst, "path {path}, {signal:?}");
+            }
+        }
+    }
+
+    /// CS-8: what came before a signal was told of is not told again, whichever path that was of.
+    #[test]
+    fn what_was_told_of_is_out_of_date() {
+        for _ in 0..20 {
+            let mut reflector = Reflector::new(8);
+            reflector.note(1, tag(Signal::Delay, 30));
+            reflector.note(2, tag(Signal::Delay, 30));
+            reflector.tell().expect("a tag");
+            reflector.note(1, tag(Signal::Delay, 3));
+            reflector.note(2, tag(Signal::Delay, 3));
+            let (_, told) = told(&mut reflector).expect("a tag");
+            assert_eq!(told, Some((2, 3)));
+        }
+    }
+
+    /// CS-8, CS-9: where one path of many takes tags off, it is told of, for one turn in two with
+    /// one signal, and the others are told of all the same.
+    #[test]
+    fn one_path_without_tags_is_told_among_others() {
+        let mut reflector = Reflector::new(16);
+        let mut empty = 0;
+        let mut of_path = [0; 16];
+        for number in 0..16 * 1_000 {
+            let path = number % 16;
+            let tagged = tag(Signal::Delay, 3).filter(|_| path != 5);
+            reflector.note(u8::try_from(path).expect("few"), tagged);
+            if number % 8 == 7 {
+                let reflection = reflector.tell().expect("something");
+                empty += u32::from(reflection.tag.is_none());
+                of_path[usize::from(reflection.path)] += 1;
+                assert_eq!(reflection.tag.is_none(), reflection.path == 5);
+            }
+        }
+        assert!(empty > 500, "{empty}");
+        assert!(of_path.iter().all(|count| *count > 30), "{of_path:?}");
+    }
+
+    /// CS-8: a path that there is not changes nothing.
+    #[test]
+    fn paths_that_there_are_not_are_not_told() {
+        let mut reflector = Reflector::new(8);
+        reflector.note(8, tag(Signal::Delay, 3));
+        reflector.note(255, None);
+        assert_eq!(told(&mut reflector), None);
+    }
+
     /// CS-4, CS-8: values of two forms are not compared.
     #[test]
     fn of_two_forms_the_newer_one_is_told() {
-        let mut reflector = Reflector::default();
+        let mut reflector = Reflector::new(8);
         let expanded = Tag::neutral(Form::Expanded, Signal::Delay, 5);
         reflector.note(
             6,
@@ -185,7 +297,7 @@ mod tests {
     /// CS-8, CS-9: packets without tags are told as such; reserved signals are not told.
     #[test]
     fn packets_without_tags_are_told() {
-        let mut reflector = Reflector::default();
+        let mut reflector = Reflector::new(8);
         reflector.note(4, None);
         assert_eq!(told(&mut reflector), Some((4, None)));
         assert_eq!(told(&mut reflector), None);

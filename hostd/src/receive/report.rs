@@ -88,9 +88,9 @@ impl Reports {
         self
     }
 
-    /// Reports to a peer that understands reflections of CSIG tags.
-    pub(crate) fn with_signals(mut self) -> Self {
-        self.reflector = Some(Box::default());
+    /// Reports to a peer that understands reflections of CSIG tags, on so many paths.
+    pub(crate) fn with_signals(mut self, paths: usize) -> Self {
+        self.reflector = Some(Box::new(Reflector::new(paths)));
         self
     }
 

@@ -5,8 +5,7 @@ use common::csig::{Bandwidth, Delay, Share, scales};
 use common::time::Span;
 use common::wire::csig::{Form, Signal, Tpids};
 use hostd::stats::{PathStatistics, QueuePairCounters};
-use hostd::verbs::{Congestion, EngineConfig, MultipathConfig, Signalling, Status};
-use std::process::Command;
+use hostd::verbs::{Congestion, EngineConfig, Granularity, MultipathConfig, Signalling, Status};
 use std::sync::Arc;
 
 /// Bytes of a message: some hundred packets.
@@ -115,7 +114,7 @@ fn one_in_so_many_packets_is_tagged() {
 fn a_network_that_strips_is_noticed() {
     let mut network = Network::new(1, [config(Form::Compact, 1), config(Form::Compact, 1)]);
     let qpns = network.connected(offer(true));
-    network.impairment.strips = true;
+    network.impairment.strips = [true; 8];
     let (before, _) = send(&mut network, qpns, 8);
     assert!(before.rx_unsigned > 0 && before.rx_signals == 0);
     let (after, paths) = send(&mut network, qpns, 8);
@@ -124,11 +123,62 @@ fn a_network_that_strips_is_noticed() {
     let packets = after.tx_packets - before.tx_packets;
     assert!(tags * 4 < packets, "{tags} of {packets}");
     // It knows them again.
-    network.impairment.strips = false;
+    network.impairment.strips = [false; 8];
     network.pass(Span::from_secs(2));
     let (now, paths) = send(&mut network, qpns, 8);
     assert!(now.rx_signals > 0 && paths.iter().all(|path| !path.stripped));
     network.close();
+}
+
+/// CS-8, CS-9: one path of eight that takes tags off is noticed by itself, though each
+/// acknowledgement could tell of packets of others that have them; the others keep theirs.
+#[test]
+fn one_path_that_strips_is_noticed() {
+    for (every, count) in [(1, 16), (4, 64)] {
+        let config = config(Form::Compact, every);
+        let mut network = Network::new(1, [config.clone(), config]);
+        let qpns = network.connected(offer(true));
+        network.impairment.signs = Some((3, 9));
+        network.impairment.strips[5] = true;
+        let (counters, paths) = send(&mut network, qpns, count);
+        assert!(counters.rx_unsigned > 0 && counters.rx_signals > 0);
+        for path in paths {
+            let known = path.signals.iter().flatten().count();
+            let expected = if path.path == 5 {
+                (0, true)
+            } else {
+                (2, false)
+            };
+            assert_eq!((known, path.stripped), expected, "path {}", path.path);
+        }
+        network.close();
+    }
+}
+
+/// HT-34, CS-8: a flow whose packets all come back with marks looks for another path when the
+/// reflections name a device of the fabric, and stays when they name the last hop: an incast. What
+/// they name counts, not that there are any.
+#[test]
+fn a_flow_leaves_a_path_by_the_place_of_its_bottleneck() {
+    let changes = |locator| {
+        let config = config(Form::Compact, 1);
+        let mut network = Network::new(1, [config.clone(), config]);
+        let flow = MultipathConfig {
+            granularity: Granularity::Flow,
+            signals: true,
+            ..MultipathConfig::default()
+        };
+        let qpns = network.connected(Some(flow));
+        network.impairment.marks = 1000;
+        network.impairment.signs = Some((3, locator));
+        let (counters, paths) = send(&mut network, qpns, 16);
+        assert!(counters.rx_signals > 100);
+        network.close();
+        let used = paths.iter().filter(|path| path.tx_packets > 0);
+        used.count()
+    };
+    assert_eq!(changes(9), 1, "the last hop");
+    assert!(changes(1) > 1, "a device of the fabric");
 }
 
 /// CC-2, CC-5, CS-9: congestion control goes by signals while they come, and by the round trip
@@ -151,7 +201,7 @@ fn congestion_control_does_without_signals() {
         let mut network = Network::new(1, [config(congestion), config(congestion)]);
         let qpns = network.connected(offer(signals));
         network.impairment.signs = Some((3, 9));
-        network.impairment.strips = strips;
+        network.impairment.strips = [strips; 8];
         send(&mut network, qpns, 4);
         let engine = &network.hosts[0].engine;
         let stands = engine.queue_pair_statistics(qpns[0]).expect("exists");
@@ -194,36 +244,18 @@ fn wireshark_reads_reflections() {
         .filter(|frame| frame[12] == 0x08 && frame[29] == 2);
     let answers: Vec<_> = answers.collect();
     network.close();
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let file = directory.path().join("answers.pcap");
-    crate::wireshark::capture(&file, &answers);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/mpeh.lua");
-    let mut tshark = Command::new("tshark");
-    tshark
-        .args(["-n", "-T", "fields", "-E", "separator=/t", "-r"])
-        .arg(&file);
-    tshark.args(["-X", &format!("lua_script:{script}")]);
-    for name in [
+    let fields = [
         "wrong",
         "reflection.path",
         "reflection.signal",
         "reflection.value",
         "reflection.locator",
-    ] {
-        tshark.args(["-e", &format!("mpeh.{name}")]);
-    }
-    let output = tshark.env("HOME", directory.path()).output();
-    let output = output.unwrap_or_else(|error| panic!("tshark: {error}; run `make setup`"));
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "tshark: {complaint}");
-    let text = String::from_utf8(output.stdout).expect("text");
-    let told: Vec<Vec<&str>> = text
-        .lines()
-        .map(|line| line.split('\t').collect())
-        .collect();
+    ];
+    let told = crate::wireshark::shown(&answers, &fields);
     assert!(told.len() == answers.len() && told.len() > 20);
     let mut signals = [0; 3];
     for line in told {
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
         let [wrong, path, signal, value, locator] = line[..] else {
             panic!("{line:?}");
         };

@@ -96,7 +96,7 @@ fn one_in_so_many_packets_has_telemetry() {
 fn a_network_that_strips_is_noticed() {
     let mut network = Network::new(1, [config(1), config(1)]);
     let qpns = network.connected(offer(true));
-    network.impairment.strips = true;
+    network.impairment.strips = [true; 8];
     let (before, _) = send(&mut network, qpns);
     assert!(before.rx_unsigned > 0 && before.rx_signals == 0);
     let (after, paths) = send(&mut network, qpns);
@@ -108,4 +108,72 @@ fn a_network_that_strips_is_noticed() {
     let stands = engine.queue_pair_statistics(qpns[0]).expect("exists");
     assert_eq!(stands.guided, Some(false));
     network.close();
+}
+
+/// SW-52: Wireshark with the script that is shipped reads what acknowledgements say of the worst
+/// link, and finds fault with a hop that there is not.
+#[test]
+fn wireshark_reads_what_is_told_of_links() {
+    let mut network = Network::new(1, [config(1), config(1)]);
+    let qpns = network.connected(offer(true));
+    network.impairment.queue = Some(30_000);
+    network.tap = Some(Vec::new());
+    send(&mut network, qpns);
+    let frames = network.tap.take().expect("a tap");
+    network.close();
+    let answers = frames
+        .into_iter()
+        .filter(|frame| frame[12] == 0x08 && frame[29] == 2);
+    let mut answers: Vec<_> = answers.collect();
+    // Ethernet, IPv4, UDP, BTH, MPEH, and what stands in front of the only block.
+    let block = 14 + 20 + 8 + 12 + 8 + 8;
+    let told = answers.iter().position(|frame| frame[block] == 0x81);
+    let mut lie = answers[told.expect("one of them tells")].clone();
+    lie[block] = 0x86;
+    answers.push(lie);
+    let fields = [
+        "wrong",
+        "ext.unknown",
+        "utilisation.valid",
+        "utilisation.path",
+        "utilisation.hop",
+        "utilisation.cut",
+        "utilisation.in_flight",
+        "utilisation.queue",
+        "utilisation.speed",
+    ];
+    let mut lines = crate::wireshark::shown(&answers, &fields);
+    assert_eq!(lines.len(), answers.len());
+    let lie = lines.pop().expect("the last one");
+    assert!(!lie[0].is_empty() && lie[4] == "6", "{lie:?}");
+    let mut told = 0;
+    for line in lines {
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
+        let [
+            wrong,
+            unknown,
+            valid,
+            path,
+            hop,
+            cut,
+            in_flight,
+            queue,
+            speed,
+        ] = line[..]
+        else {
+            panic!("{line:?}");
+        };
+        assert!(wrong.is_empty() && unknown.is_empty(), "{line:?}");
+        if valid != "1" {
+            // The first acknowledgements have nothing to tell of.
+            continue;
+        }
+        told += 1;
+        assert!(path.parse::<u8>().is_ok_and(|path| path < 4), "{line:?}");
+        assert_eq!((hop, cut, speed), ("1", "0", "9994240"), "{line:?}");
+        let number = |text: &str| text.parse::<u64>().expect("a number");
+        assert!((29_000..=30_000).contains(&number(queue)), "{line:?}");
+        assert!((480..3_000).contains(&number(in_flight)), "{line:?}");
+    }
+    assert!(told > 20, "{told}");
 }

@@ -196,8 +196,8 @@ pub(crate) struct Impairment {
     pub(crate) signs: Option<(u32, u16)>,
     /// A switch writes itself in INT tags, with so many bytes in its queue.
     pub(crate) queue: Option<u64>,
-    /// A switch takes tags of CSIG and INT off.
-    pub(crate) strips: bool,
+    /// By Path ID, up to eight: a switch takes tags of CSIG and INT off.
+    pub(crate) strips: [bool; 8],
 }
 
 impl Default for Impairment {
@@ -216,7 +216,7 @@ impl Default for Impairment {
             dead_planes: [false; 4],
             signs: None,
             queue: None,
-            strips: false,
+            strips: [false; 8],
         }
     }
 }
@@ -237,7 +237,7 @@ pub(crate) fn trim(bytes: &mut Vec<u8>) {
     checksum(bytes);
 }
 
-/// Makes the checksum of an IPv4 header right.
+/// Makes the checksum of an IPv4 header behind an Ethernet header right.
 fn checksum(bytes: &mut [u8]) {
     bytes[24..26].fill(0);
     let words = bytes[14..34].chunks_exact(2);
@@ -412,9 +412,15 @@ impl Network {
             }
             None => {}
         }
-        if tag.is_some() && impairment.strips {
+        // Behind IP, UDP and BTH stands the MPEH, whose first byte is the Path ID.
+        let id = start + ip + 8 + 12;
+        let strips = tag.is_some() && impairment.strips[usize::from(bytes[id] % 8)];
+        let start = if strips {
             bytes.drain(12..start - 2);
-        }
+            14
+        } else {
+            start
+        };
         if impairment.black_holes[path]
             || impairment.dead[from]
             || impairment.dead_planes[port.index()]
@@ -426,8 +432,8 @@ impl Network {
             trim(&mut bytes);
         }
         if impairment.marks > 0 && self.below(1000) < u64::from(impairment.marks) {
-            bytes[15] |= 3;
-            checksum(&mut bytes);
+            bytes[start + 1] |= 3;
+            checksum(&mut bytes[start - 14..]);
         }
         let copies = 1 + u64::from(self.below(1000) < u64::from(impairment.duplication));
         for _ in 0..copies {

@@ -287,6 +287,29 @@ pub(crate) fn capture(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, file).expect("a temporary file");
 }
 
+/// What the script shows of frames, a line each: fields whose names begin with `mpeh.`.
+pub(crate) fn shown(frames: &[Vec<u8>], fields: &[&str]) -> Vec<Vec<String>> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("answers.pcap");
+    capture(&file, frames);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/mpeh.lua");
+    let mut tshark = Command::new("tshark");
+    tshark
+        .args(["-n", "-T", "fields", "-E", "separator=/t", "-r"])
+        .arg(&file);
+    tshark.args(["-X", &format!("lua_script:{script}")]);
+    for name in fields {
+        tshark.args(["-e", &format!("mpeh.{name}")]);
+    }
+    let output = tshark.env("HOME", directory.path()).output();
+    let output = output.unwrap_or_else(|error| panic!("tshark: {error}; run `make setup`"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tshark: {complaint}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let columns = |line: &str| line.split('\t').map(str::to_owned).collect();
+    text.lines().map(columns).collect()
+}
+
 /// HT-11, HT-20, HT-42: Wireshark with the script that is shipped reads every field of every packet
 /// of a connection as the engine does: MPEH, extension, the headers of each operation, bitmaps,
 /// marks, trimmed packets, and the offers of both sides. It finds fault with none.

@@ -15,7 +15,7 @@ mod soak;
 mod trial;
 mod workloads;
 
-pub use judge::{FIXED, Judged, judge};
+pub use judge::{ALLOWANCE, FIXED, Judged, judge};
 pub use report::report;
 pub use soak::{Soaked, soak};
 pub use trial::{Thresholds, Trial, run};

@@ -1,7 +1,7 @@
 //! Where a queue marks, and the bounds that nothing may leave.
 
 use crate::limits::{CELL, CLASSES};
-use crate::tables::policy::{GroupPolicy, Limit, Policy};
+use crate::tables::policy::{GroupPolicy, Policy};
 use crate::tables::wred::{Curve, ONE};
 use crate::traffic::buffer::Ledger;
 use std::fmt;
@@ -12,8 +12,8 @@ pub const LADDER: [f64; 7] = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 /// The least Kmax: a page of payload.
 const LEAST: u64 = 4096;
 
-/// The part of what a dynamic threshold leaves that marks may wait for: the rest is for what
-/// arrives until senders react.
+/// The part of what a group may hold before its peer is paused that marks may wait for: the rest
+/// is for what arrives until senders react.
 const PART: (u64, u64) = (4, 5);
 
 /// Where a queue marks: none below `kmin`, all above `kmax`, in a line up to `pmax` between them.
@@ -88,8 +88,8 @@ impl fmt::Display for Thresholds {
 pub struct Bounds {
     /// `kmin` is at least this: no threshold lies below a guarantee (SW-10).
     pub floor: u32,
-    /// `kmax` is at most this: below the xoff of each group that feeds the queue, below 0.8 of what
-    /// a dynamic threshold leaves such a group now, and below the sum of all xoff (SW-11).
+    /// `kmax` is at most this: below 0.8 of the xoff of each group that feeds the queue, which is
+    /// fixed or what a dynamic threshold leaves now, and below the sum of all xoff (SW-11).
     pub ceiling: u32,
 }
 
@@ -122,7 +122,7 @@ impl Bounds {
             .sum();
         let first = policy
             .feeders(class)
-            .map(|group| pauses_at(policy, ledger, group) * cell)
+            .map(|group| marks_by(policy, ledger, group) * cell)
             .min();
         bytes(first.unwrap_or(0).min(sum).saturating_sub(1))
     }
@@ -153,19 +153,15 @@ fn bytes(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Cells that a group may hold before marks are to come: its xoff if that is fixed, a part of it if
-/// it depends on what is free.
-fn pauses_at(policy: &Policy, ledger: &Ledger, group: &GroupPolicy) -> u64 {
-    let xoff = ledger.thresholds(policy, group).xoff;
-    match group.limit {
-        Limit::Static(_) => xoff,
-        Limit::Dynamic(_) => xoff * PART.0 / PART.1,
-    }
+/// Cells that a group may hold before marks are to come.
+fn marks_by(policy: &Policy, ledger: &Ledger, group: &GroupPolicy) -> u64 {
+    ledger.thresholds(policy, group).xoff * PART.0 / PART.1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::policy::Limit;
 
     fn policy(limit: Limit, guaranteed: u32) -> Policy {
         let mut policy = Policy::plain(4, 100);
@@ -178,14 +174,14 @@ mod tests {
         policy
     }
 
-    /// SW-24, SW-11: marks stay below the xoff of one group, and below 0.8 of what a dynamic
-    /// threshold leaves.
+    /// SW-24, SW-11: marks stay below 0.8 of the xoff of one group, fixed or as a dynamic threshold
+    /// leaves it.
     #[test]
     fn bounds_follow_the_groups_that_feed_the_queue() {
         let cell = u32::try_from(CELL).unwrap();
         let fixed = policy(Limit::Static(1000), 20);
         let bounds = Bounds::of(&fixed, &Ledger::new(4, 1), 0, 3);
-        assert_eq!(bounds.ceiling, 1000 * cell - 1);
+        assert_eq!(bounds.ceiling, 800 * cell - 1);
         assert_eq!(bounds.floor, 20 * cell);
         // Nobody holds anything: alpha 1/4 of the service region, 0.8 of that; all four together
         // would hold S / (4 + 4) each, half of S.

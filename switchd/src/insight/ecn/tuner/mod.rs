@@ -9,7 +9,12 @@
 //!      └──────────────────────────────────────────────┴───────┘
 //!      ▲
 //!      └── the hold is over ── Fallback ◀── a pause or a loss, from everywhere
+//!          and changes are left
 //! ```
+//!
+//! Changes are counted: [`CHANGES`] in a minute at most. What a search may need has to be left when
+//! anything begins, and the last one is for the way back to the configuration, after which nothing
+//! begins. Only a step of the load is acted on whatever was before.
 
 use super::features::{Features, Mean};
 use super::model::{Model, Scenario};
@@ -30,9 +35,14 @@ const AWAY: f64 = 0.4;
 const LEAP: f64 = 0.8;
 
 /// Changes within [`MINUTE`] at most, unless the traffic changes in steps. When fewer than
-/// [`TRIES`] are left, nothing begins that may need so many.
+/// [`TRIES`] are left, nothing begins that may need so many. The last is for the way back to the
+/// configured thresholds.
 const CHANGES: usize = 12;
 const MINUTE: Span = Span::from_secs(60);
+
+/// The hold is doubled up to so many times of what is configured, while one pause or loss follows
+/// another.
+const HOLDS: u32 = 64;
 
 /// Times that the model is asked about the same traffic at most.
 const CORRECTIONS: usize = 3;
@@ -49,7 +59,7 @@ pub enum Why {
     Tried,
     /// The traffic is like none: these were the best.
     Found,
-    /// The buffer leaves no room for those before.
+    /// The buffer leaves no room for those before: less, or the configured ones are back.
     Bounded,
     /// A peer had to be paused: the configured ones are back.
     Paused,
@@ -132,6 +142,8 @@ struct Course {
     given: Vec<Thresholds>,
     /// The most that the line was used, and Kmax then.
     most: Option<(u32, f64)>,
+    /// The traffic has changed in a step: that is followed however much has changed before.
+    is_step: bool,
 }
 
 /// The thresholds of one queue, as they follow its traffic.
@@ -146,6 +158,9 @@ pub struct Tuner {
     mixed: u32,
     /// The last changes.
     recent: VecDeque<Time>,
+    /// Intervals of the last hold, and those that went well since it ended.
+    hold: u32,
+    calm: u32,
     last: Option<Change>,
     features: Option<Features>,
     changes: u64,
@@ -163,6 +178,8 @@ impl Tuner {
             mean: Mean::default(),
             mixed: 1,
             recent: VecDeque::with_capacity(CHANGES),
+            hold: 0,
+            calm: 0,
             last: None,
             features: None,
             changes: 0,
@@ -232,8 +249,10 @@ impl Tuner {
             };
             return self.fall_back(why, settings, interval.now);
         }
+        let is_held = matches!(self.stage, Stage::Fallback { .. });
+        self.calm = self.calm.saturating_add(u32::from(!is_held));
         if self.in_force != self.configured && !interval.bounds.hold(self.in_force) {
-            return self.make_room(interval);
+            return self.make_room(interval, settings);
         }
         if self.mixed > 0 {
             self.mixed -= 1;
@@ -242,9 +261,10 @@ impl Tuner {
         if settings.mode == Mode::Frozen {
             return None;
         }
+        let may_begin = self.may_begin(interval.now);
         if let Stage::Fallback { left } = &mut self.stage {
             *left = left.saturating_sub(1);
-            if *left == 0 {
+            if *left == 0 && may_begin {
                 self.enter(Stage::Watching);
             }
             return None;
@@ -259,6 +279,11 @@ impl Tuner {
 
     /// Decides by the mean of some intervals.
     fn decide(&mut self, mean: &Features, interval: &Interval, model: &Model) -> Option<Change> {
+        let is_resting = matches!(self.stage, Stage::Settled { .. });
+        if !is_resting && !self.may_change(interval.now) {
+            self.settle();
+            return None;
+        }
         match std::mem::replace(&mut self.stage, Stage::Watching) {
             Stage::Watching => self.recognise(mean, interval, model),
             Stage::Moving { to, why } => self.go(to, why, interval),
@@ -398,20 +423,34 @@ impl Tuner {
         };
         let is_new = far > LEAP || away >= 2 && self.may_begin(interval.now);
         if is_new {
-            self.course = Course::default();
+            self.course = Course {
+                is_step: far > LEAP,
+                ..Course::default()
+            };
         }
         if is_new || doubts >= DOUBTS && self.may_begin(interval.now) {
             self.enter(Stage::Watching);
         }
     }
 
+    /// Changes of the last minute.
+    fn recently(&self, now: Time) -> usize {
+        let recent = self.recent.iter().filter(|at| now.since(**at) < MINUTE);
+        recent.count()
+    }
+
     /// Whether there are changes left for all that a search may need.
     fn may_begin(&self, now: Time) -> bool {
-        let recent = self.recent.iter().filter(|at| now.since(**at) < MINUTE);
-        recent.count() + TRIES as usize <= CHANGES
+        self.recently(now) + TRIES as usize <= CHANGES
+    }
+
+    /// Whether there is a change left, and then one more for the way back.
+    fn may_change(&self, now: Time) -> bool {
+        self.course.is_step || self.recently(now) + 2 <= CHANGES
     }
 
     fn settle(&mut self) {
+        self.course.is_step = false;
         self.enter(Stage::Settled {
             anchor: None,
             away: 0,
@@ -423,18 +462,35 @@ impl Tuner {
         (self.stage, self.mean) = (stage, Mean::default());
     }
 
+    /// The configured thresholds are back, for a hold. It is twice as long as the last one if no
+    /// longer time went well after that: what is tried next is likely to end in the same way.
     fn fall_back(&mut self, why: Why, settings: &Settings, now: Time) -> Option<Change> {
+        let is_harm = matches!(why, Why::Paused | Why::Lost);
+        let change = self.set(self.configured, why, now);
+        if change.is_some() {
+            let is_again = self.calm <= self.hold;
+            let longer = if is_again {
+                self.hold.saturating_mul(2)
+            } else {
+                0
+            };
+            let most = settings.hold.saturating_mul(HOLDS);
+            self.hold = longer.clamp(settings.hold, most);
+            self.fallbacks += u64::from(is_harm);
+        }
+        self.calm = 0;
         self.course = Course::default();
         self.enter(Stage::Fallback {
-            left: settings.hold,
+            left: self.hold.max(settings.hold),
         });
-        let change = self.set(self.configured, why, now);
-        self.fallbacks += u64::from(change.is_some());
         change
     }
 
     /// The bounds have become narrower than the thresholds in force.
-    fn make_room(&mut self, interval: &Interval) -> Option<Change> {
+    fn make_room(&mut self, interval: &Interval, settings: &Settings) -> Option<Change> {
+        if !self.may_change(interval.now) {
+            return self.fall_back(Why::Bounded, settings, interval.now);
+        }
         // Half of what there is: the room is likely to become less for a while.
         let half = Bounds {
             ceiling: interval.bounds.ceiling / 2,

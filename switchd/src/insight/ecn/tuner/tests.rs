@@ -3,6 +3,8 @@
 use super::*;
 use crate::tables::wred::ONE;
 use proptest::prelude::*;
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 /// Bytes of a bandwidth-delay product.
 const UNIT: u64 = 100_000;
@@ -121,6 +123,12 @@ const FEW: Plant = Plant {
     flows: 2.0,
 };
 
+/// The line is full with thresholds only under which peers are paused.
+const DEEP: Plant = Plant {
+    knee: 8.0,
+    flows: 4.0,
+};
+
 const MANY: Plant = Plant {
     knee: 0.25,
     flows: 40.0,
@@ -193,6 +201,73 @@ fn pauses_and_losses_bring_the_configuration_back() {
         assert!(changes[0].0 > 5, "{changes:?}");
         assert_eq!(rig.tuner.in_force().kmax, 25_000);
     }
+}
+
+/// The most changes that came within a minute.
+fn crowd(times: &[Time]) -> usize {
+    let since = |n: usize| times[n..].iter().map(move |at| at.since(times[n]));
+    let within = (0..times.len()).map(|n| since(n).filter(|it| *it < MINUTE).count());
+    within.max().unwrap_or(0)
+}
+
+/// SW-24: thresholds under which peers are paused are tried again, each time after twice as long,
+/// and change twelve times a minute at most: those that the model has as well as those of a search.
+#[test]
+fn changes_are_few_where_they_cause_pauses() {
+    for model in [knowing(DEEP), nobody()] {
+        let mut rig = Rig::new(model);
+        rig.settings.hold = 100;
+        let (mut times, mut falls) = (Vec::new(), Vec::new());
+        for _ in 0..60_000 {
+            let kmax = rig.tuner.in_force().kmax;
+            let alarm = (kmax > 400_000).then_some(Why::Paused);
+            if let Some(change) = rig.take(Some(DEEP.features(kmax)), alarm) {
+                times.push(change.at);
+                falls.extend((change.why == Why::Paused).then_some(change.at));
+            }
+        }
+        println!("{times:?}");
+        assert!(crowd(&times) <= CHANGES, "{times:?}");
+        assert!(falls.len() >= 8, "{falls:?}: nothing was tried again");
+        let waits: Vec<u64> = falls
+            .windows(2)
+            .map(|it| it[1].since(it[0]).nanos())
+            .collect();
+        let hold = 100 * 10_000_000;
+        assert!((hold..2 * hold).contains(&waits[0]), "{waits:?}");
+        assert!((2 * hold..3 * hold).contains(&waits[1]), "{waits:?}");
+        let longest = waits.iter().max().expect("some");
+        assert!((64 * hold..65 * hold).contains(longest), "{waits:?}");
+    }
+}
+
+/// SW-24: nor do they change more often where pauses come at random and the buffer leaves now more,
+/// now less room, or none.
+#[test]
+fn changes_are_few_where_room_comes_and_goes() {
+    let mut most = 0;
+    for seed in 1..=200 {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut pick = |most: u32| random.next_u32() % most;
+        let plant = [FEW, MANY, DEEP][pick(3) as usize];
+        let model = [knowing(plant), nobody()][pick(2) as usize].clone();
+        let mut rig = Rig::new(model);
+        rig.settings.interval = Span::from_millis(50);
+        let (mut bounds, mut times) = (BOUNDS, Vec::new());
+        for n in 0..3600 {
+            let kmax = rig.tuner.in_force().kmax;
+            if n % 8 == 0 {
+                bounds.ceiling = [1_000_000, kmax - kmax / 8, kmax / 2, 100][pick(4) as usize];
+            }
+            let alarm = (pick(100) == 0).then_some(Why::Paused);
+            let change = rig.take_within(Some(plant.features(kmax)), alarm, bounds);
+            times.extend(change.map(|it| it.at));
+        }
+        let crowd = crowd(&times);
+        assert!(crowd <= CHANGES, "seed {seed}: {crowd}");
+        most = most.max(crowd);
+    }
+    assert!(most > CHANGES / 2, "{most}: little was changed");
 }
 
 /// SW-24: frozen thresholds stay whatever the traffic does, but not through a loss; static ones do

@@ -209,8 +209,8 @@ fn a_lost_switch_is_told() {
     }
 }
 
-/// SW-40, HT-50: with machines of their own, eight members at 100 Gb/s are done in at most two thirds of
-/// the time of the ring that hostd's connections make, from 1 to 16 MiB.
+/// SW-40, HT-50: with machines of their own, eight members at 100 Gb/s are done in at most two
+/// thirds of the time of the ring that hostd's connections make, from 1 to 16 MiB.
 #[test]
 fn jobs_are_faster_than_the_ring() {
     for size in ["1MiB", "16MiB"] {

@@ -268,8 +268,8 @@ fn jobs_that_are_over_or_form_keep_nobody_out() {
     assert!(has(5) && !has(6), "the oldest goes");
 }
 
-/// One port ends the jobs that it has begun, and begins all of them anew with others beside them: no
-/// more of them form than if they were new ones.
+/// One port ends the jobs that it has begun, and begins all of them anew with others beside them:
+/// no more of them form than if they were new ones.
 fn revived_jobs_count() {
     const JOBS: u32 = 16;
     let mut world = World::new(1);

@@ -251,7 +251,8 @@ fn fields_that_there_are_not_are_refused() {
         for flag in [0x10, 0x20] {
             let mut bytes = written(&packet(*message), None);
             bytes[1] = flag;
-            let read = Packet::read(&repaired(bytes));
+            let bytes = repaired(bytes);
+            let read = Packet::read(&bytes);
             let is_refused = matches!(read, Err(Error::Field { field: "flags", .. }));
             assert!(is_refused, "{message:?} {flag}: {read:?}");
         }

@@ -27,6 +27,8 @@ f.retransmission = ProtoField.bool("inc.retransmission", "Retransmission", 8, ni
 f.partial = ProtoField.bool("inc.partial", "Partial", 8, nil, 0x02)
 f.ce = ProtoField.bool("inc.ce", "Congestion experienced", 8, nil, 0x04)
 f.root = ProtoField.bool("inc.root", "Root", 8, nil, 0x08)
+f.last = ProtoField.bool("inc.last", "Last chunk of its collective", 8, nil, 0x10)
+f.shared = ProtoField.bool("inc.shared", "Shared: a reduce whose result all get", 8, nil, 0x20)
 f.collective = ProtoField.uint8("inc.collective", "Collective", base.DEC, COLLECTIVES)
 f.operation = ProtoField.uint8("inc.operation", "Operation", base.DEC, OPERATIONS)
 f.element = ProtoField.uint8("inc.element", "Element", base.DEC, ELEMENTS)
@@ -132,6 +134,9 @@ local function show_chunk(tree, bytes, length)
     elseif collective > 3 then
         tree:add_proto_expert_info(wrong, "No such collective")
     end
+    if collective ~= 0 and bytes(1, 1):bitfield(2, 1) == 1 then
+        tree:add_proto_expert_info(wrong, "Shared, and no allreduce")
+    end
     tree:add(f.slot, bytes(14, 2), bytes(14, 2):bitfield(0, 15))
     tree:add(f.slot_version, bytes(15, 1), bytes(15, 1):bitfield(7, 1))
     tree:add(f.sequence, bytes(16, 8))
@@ -160,6 +165,14 @@ function inc.dissector(bytes, pinfo, root)
     pinfo.cols.info = name
     for _, flag in ipairs({ f.retransmission, f.partial, f.ce, f.root }) do
         tree:add(flag, bytes(1, 1))
+    end
+    if kind == 1 then
+        tree:add(f.last, bytes(1, 1))
+        tree:add(f.shared, bytes(1, 1))
+    end
+    local flags = bytes(1, 1):uint()
+    if flags > 0x3f or (flags > 0x0f and kind ~= 1) then
+        tree:add_proto_expert_info(wrong, "A flag that it cannot have")
     end
     local length = bytes(32, 2):uint()
     if kind == 1 or kind == 2 then

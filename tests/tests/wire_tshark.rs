@@ -389,6 +389,9 @@ fn the_script_for_wireshark_shows_compute() {
         "inc.lease",
         "inc.complete",
         "inc.above.first",
+        "inc.root",
+        "inc.last",
+        "inc.shared",
     ];
     let all = compute_samples();
     let found = dissect(&all, &names, Some(script));
@@ -406,20 +409,21 @@ fn the_script_for_wireshark_shows_compute() {
         assert_eq!(chunk("contribution")[..9], sum);
         let max = ["2", "1", "4", "2", "6", "1", "70", "4", "16"];
         assert_eq!(chunk("result")[..9], max);
-        assert_eq!(chunk("result")[18..], ["60", ""]);
-        assert_eq!(chunk("contribution")[18], "");
+        assert_eq!(chunk("result")[18..], ["60", "", "0", "", ""]);
+        assert_eq!(chunk("contribution")[18..], ["", "", "0", "0", "1"]);
         let broadcast = ["1", "2", "", "", "6", "1", "70", "4", "5"];
         assert_eq!(chunk("broadcast")[..9], broadcast);
+        assert_eq!(chunk("broadcast")[20..], ["1", "1", "0"]);
         assert_eq!(chunk("barrier")[..3], ["2", "3", ""]);
         for (name, kind) in [("error", "3"), ("refuse", "6"), ("leave", "9")] {
             let values = chunk(name);
             assert_eq!(values[0], kind);
             assert_eq!(values[9..12], of);
             let rest = ["1", "9", "3", "", "", "", "", ""];
-            assert_eq!(values[12..], rest, "{name}");
+            assert_eq!(values[12..20], rest, "{name}");
         }
-        assert_eq!(chunk("join")[13..], ["9", "3", "128", "4", "", "", "3"]);
-        assert_eq!(chunk("admit")[14..], ["3", "64", "", "2000", "", ""]);
+        assert_eq!(chunk("join")[13..20], ["9", "3", "128", "4", "", "", "3"]);
+        assert_eq!(chunk("admit")[14..20], ["3", "64", "", "2000", "", ""]);
         for (name, kind) in [("keepalive", "7"), ("alive", "8"), ("left", "10")] {
             assert_eq!(chunk(name)[0], kind);
         }
@@ -430,6 +434,8 @@ fn the_script_for_wireshark_shows_compute() {
         (0, 0x1b, "kind"),
         (33, 5, "length"),
         (2, 5, "No such"),
+        (1, 0x40, "flag"),
+        (2, 0x11, "Shared"),
     ];
     for (at, value, complaint) in faults {
         let mut wrong = all[0].clone();

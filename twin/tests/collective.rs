@@ -209,8 +209,8 @@ fn a_lost_switch_is_told() {
     }
 }
 
-/// SW-43: with machines of their own, eight members at 100 Gb/s are done in at most two thirds of
-/// the time of the ring that hostd's connections make, from 1 to 16 MiB.
+/// SW-40, HT-50: with machines of their own, eight members at 100 Gb/s are done in at most two
+/// thirds of the time of the ring that hostd's connections make, from 1 to 16 MiB.
 #[test]
 fn jobs_are_faster_than_the_ring() {
     for size in ["1MiB", "16MiB"] {
@@ -226,7 +226,7 @@ fn jobs_are_faster_than_the_ring() {
     }
 }
 
-/// SW-43: two jobs of the same members have the same share, within a fifth.
+/// SW-42: two jobs of the same members have the same share, within a fifth.
 #[test]
 fn two_jobs_share() {
     let job = "[[job]]\nsize = \"8MiB\"\n";
@@ -245,7 +245,7 @@ fn two_jobs_share() {
     );
 }
 
-/// SW-43: flows beside a job that saturates the link of their receiver keep nine tenths of their
+/// SW-42: flows beside a job that saturates the link of their receiver keep nine tenths of their
 /// rate in their class, which is the higher one as shipped.
 #[test]
 fn forwarding_keeps_its_share() {

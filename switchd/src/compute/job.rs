@@ -182,6 +182,7 @@ impl Job {
             epoch: self.epoch,
             generation: self.terms.generation,
             state,
+            is_over: self.is_over(),
             blamed,
             members: (self.present().count(), self.terms.size),
             parents: self.parents.len(),

@@ -6,6 +6,7 @@
 //!                              ├─▶ members: who they are, and when they were heard of
 //!                              └─▶ parents: the switches above, of which it is a member
 //!   peer       whom the switch talks to
+//!   notice     what control is told of jobs
 //!   backlog    what has come and waits for its share of the turn, by job
 //!   settings   what is configured, and what there is room for
 //! ```
@@ -16,6 +17,7 @@
 mod backlog;
 mod engine;
 mod job;
+mod notice;
 mod parent;
 mod peer;
 mod settings;
@@ -25,5 +27,6 @@ mod tests;
 
 pub use backlog::{Backlog, TURN, job_of};
 pub use engine::{Datagram, Engine, Outbox};
+pub use notice::{Happening, Notice};
 pub use peer::Peer;
 pub use settings::Settings;

@@ -36,6 +36,8 @@ pub(super) struct Entry {
     pub(super) sequence: u64,
     pub(super) state: State,
     pub(super) work: Work,
+    /// What contributions say of the collective, beside its work.
+    pub(super) call: Flags,
     /// Bytes of its vector.
     len: u16,
     /// Who has contributed.
@@ -65,6 +67,14 @@ pub(super) enum Taken {
     OutOfTurn,
     /// It does not go with those of others, or with the terms of the job.
     Mismatch,
+    /// It was the last, and none of them is the root's.
+    NoRoot,
+}
+
+/// What a contribution says of its collective, beside the work: the same at all members.
+fn call_of(flags: Flags) -> Flags {
+    let [last, shared] = [Flags::LAST, Flags::SHARED].map(|it| it.when(flags.contain(it)));
+    last.with(shared)
 }
 
 /// What a job allows.
@@ -136,6 +146,7 @@ impl Slots {
             sequence,
             state: State::Empty,
             work: Work::Barrier,
+            call: Flags::default(),
             len: 0,
             contributed: 0,
             roots: 0,
@@ -218,11 +229,11 @@ impl Slots {
             return Taken::OutOfTurn;
         }
         let is_root = flags.contain(Flags::ROOT);
-        if !self.fits(place, is_new, is_root, chunk) {
+        if !self.fits(place, is_new, flags, chunk) {
             return Taken::Mismatch;
         }
         if is_new {
-            self.begin(place, chunk);
+            self.begin(place, flags, chunk);
         }
         self.add(place, rank, chunk);
         let ahead = &mut self.ahead[usize::from(rank)];
@@ -237,9 +248,10 @@ impl Slots {
         if entry.contributed != everybody {
             return Taken::Added(place);
         }
-        let wants_root = matches!(entry.work, Work::Reduce(..) | Work::Broadcast);
+        let wants_root = matches!(entry.work, Work::Reduce(..) | Work::Broadcast)
+            || entry.call.contain(Flags::SHARED);
         if wants_root && entry.roots == 0 && !self.allowed.has_parents {
-            return Taken::Mismatch;
+            return Taken::NoRoot;
         }
         self.put_in_order(place);
         Taken::Last(place)
@@ -263,7 +275,7 @@ impl Slots {
     }
 
     /// Whether a chunk goes with the job and with what others contributed.
-    fn fits(&self, place: usize, is_new: bool, is_root: bool, chunk: &Chunk<'_>) -> bool {
+    fn fits(&self, place: usize, is_new: bool, flags: Flags, chunk: &Chunk<'_>) -> bool {
         if !self.allowed.work(chunk.work) || chunk.data.len() > self.payload {
             return false;
         }
@@ -271,18 +283,21 @@ impl Slots {
             return true;
         }
         let entry = &self.entries[place];
-        let is_same = entry.work == chunk.work && !(is_root && entry.roots != 0);
+        let is_second_root = flags.contain(Flags::ROOT) && entry.roots != 0;
+        let is_call = entry.work == chunk.work && entry.call == call_of(flags);
+        let is_same = is_call && !is_second_root;
         let is_vector = matches!(chunk.work, Work::Allreduce(..) | Work::Reduce(..));
         is_same && (!is_vector || chunk.data.len() == usize::from(entry.len))
     }
 
-    fn begin(&mut self, place: usize, chunk: &Chunk<'_>) {
+    fn begin(&mut self, place: usize, flags: Flags, chunk: &Chunk<'_>) {
         self.open += 1;
         let entry = &mut self.entries[place];
         *entry = Entry {
             sequence: chunk.sequence,
             state: State::Filling,
             work: chunk.work,
+            call: call_of(flags),
             len: 0,
             contributed: 0,
             roots: 0,

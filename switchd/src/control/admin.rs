@@ -60,10 +60,13 @@ async fn handle(line: Result<Vec<u8>, TooLong>, state: &Mutex<State>) -> Respons
 /// Asks the workers, if the request is about what only they know. The answer does without a worker
 /// that does not reply in time: it is stuck or very busy.
 async fn gather(request: &Request, state: &Mutex<State>) {
-    let Request::Show(show) = request else {
-        return;
+    let topic = match request {
+        Request::Show(show) => show.topic,
+        // Whether there is such a job.
+        Request::DeleteJob { .. } => Topic::Jobs,
+        _ => return,
     };
-    match show.topic {
+    match topic {
         Topic::Flowlets => lock(state).ask_for_flowlets(),
         Topic::Elephants => lock(state).ask_for_elephants(),
         Topic::Jobs => lock(state).ask_for_jobs(),

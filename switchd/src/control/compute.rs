@@ -1,11 +1,12 @@
 //! In-network compute among the duties of control: the workers get their engines, operators end
 //! jobs.
 
-use super::api::{Event, EventKind, JobRow};
+use super::api::{Event, EventKind, JobRow, Severity};
 use super::state::State;
-use crate::compute::Engine;
+use crate::compute::{Engine, Happening, Notice};
 use crate::stats;
 use crate::worker::events::WorkerCommand;
+use common::wire::compute::Reason;
 use std::hash::{BuildHasher, RandomState};
 
 /// The first epoch of a switch that begins now, drawn from all that there are: a clock may be set
@@ -80,23 +81,114 @@ impl State {
         Ok(jobs.collect())
     }
 
-    /// Ends a job: its members get an error.
+    /// Ends a job: its members get an error. The worker was [asked](Self::ask_for_jobs) for its
+    /// jobs, and tells of the end.
     ///
     /// # Errors
-    /// In-network compute is off, or the worker takes no commands.
+    /// In-network compute is off, there is no such job or it is over, or the worker takes no
+    /// commands.
     pub(super) fn delete_job(&mut self, job: u32) -> Result<(), String> {
         self.jobs()?;
         let worker = job as usize % self.workers.len().max(1);
-        self.command(worker, WorkerCommand::DeleteJob(job))?;
-        let text = format!("job {job} was ended by an operator");
-        self.note_event(Event::new(EventKind::Compute, text));
-        Ok(())
+        let rows = self
+            .workers
+            .get(worker)
+            .and_then(|it| it.stats.compute.rows.answered());
+        let rows = rows.ok_or_else(|| format!("worker {worker} does not answer"))?;
+        let row = rows.iter().find(|row| row.job == job);
+        let row = row.ok_or_else(|| format!("there is no job {job}"))?;
+        if row.is_over {
+            return Err(format!("job {job} is over: {}", row.state));
+        }
+        self.command(worker, WorkerCommand::DeleteJob(job))
+    }
+
+    /// Notes what has happened to a job.
+    pub(super) fn note_job(&mut self, notice: &Notice) {
+        let (text, severity) = told(notice);
+        self.note_event(Event::new(EventKind::Compute, text).of_severity(severity));
+    }
+}
+
+/// The sentence about what has happened to a job, and how much it matters.
+fn told(notice: &Notice) -> (String, Severity) {
+    let job = notice.job;
+    let ended = |how: &str, reason: Reason, blamed: Option<u16>| {
+        let blamed = blamed.map_or_else(String::new, |it| format!(", because of world rank {it}"));
+        let severity = match reason {
+            Reason::Finished | Reason::Deleted | Reason::Superseded => Severity::Info,
+            _ => Severity::Warning,
+        };
+        (
+            format!("job {job} {how}: {}{blamed}", reason.label()),
+            severity,
+        )
+    };
+    match notice.happening {
+        Happening::Runs {
+            members,
+            slots,
+            parents,
+        } => (
+            format!("job {job} runs: {members} members, {slots} slots, {parents} switches above"),
+            Severity::Info,
+        ),
+        Happening::Over { reason, blamed } => ended("is over", reason, blamed),
+        Happening::Refused { reason, blamed } => ended("was refused", reason, blamed),
+        Happening::MemberRefused { reason, source } => (
+            format!("job {job}: {source} was refused: {}", reason.label()),
+            Severity::Warning,
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+
+    /// SW-42: what is told of jobs names job, reason and whose doing it is.
+    #[test]
+    fn what_happens_to_jobs_is_told() {
+        let (reason, blamed) = (Reason::MemberLost, Some(3));
+        let source = Ipv4Addr::LOCALHOST.into();
+        let finished = Happening::Over {
+            reason: Reason::Finished,
+            blamed: None,
+        };
+        let runs = Happening::Runs {
+            members: 4,
+            slots: 64,
+            parents: 2,
+        };
+        let all = [
+            (
+                runs,
+                "job 7 runs: 4 members, 64 slots, 2 switches above",
+                Severity::Info,
+            ),
+            (finished, "job 7 is over: finished", Severity::Info),
+            (
+                Happening::Over { reason, blamed },
+                "job 7 is over: member_lost, because of world rank 3",
+                Severity::Warning,
+            ),
+            (
+                Happening::Refused { reason, blamed },
+                "job 7 was refused: member_lost, because of world rank 3",
+                Severity::Warning,
+            ),
+            (
+                Happening::MemberRefused { reason, source },
+                "job 7: 127.0.0.1 was refused: member_lost",
+                Severity::Warning,
+            ),
+        ];
+        for (happening, text, severity) in all {
+            let said = told(&Notice { job: 7, happening });
+            assert_eq!(said, (text.to_owned(), severity));
+        }
+    }
 
     /// Jobs that form between two starts.
     const JOBS: u32 = 100;

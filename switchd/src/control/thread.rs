@@ -244,6 +244,10 @@ impl Control {
                 lock(&self.state).note_storm(port, priority, storm);
                 None
             }
+            WorkerEvent::Job(notice) => {
+                lock(&self.state).note_job(&notice);
+                None
+            }
             WorkerEvent::OwnError(packet) => {
                 if let Err(error) = errors.send(&packet) {
                     lock(&self.state).own_errors_refused += 1;

@@ -24,6 +24,8 @@ pub struct ComputeStats {
     pub results: Counter,
     /// Results that were sent again because a member asked again.
     pub served_again: Counter,
+    /// Partial results that were sent because a member asked again before all were in.
+    pub partials: Counter,
     /// Contributions that members were asked for because later ones had come.
     pub asked: Counter,
     /// Contributions that were sent to parents, and those that were sent again.
@@ -32,6 +34,8 @@ pub struct ComputeStats {
     pub sent_up_again: Counter,
     /// Messages that could not be sent because there was no frame.
     pub unsent: Counter,
+    /// What happened to jobs and was not told, because too much did.
+    pub untold: Counter,
     /// Jobs that form or run now.
     pub jobs: Counter,
     /// Versions of slots that are in use now.
@@ -71,6 +75,8 @@ pub struct JobRow {
     pub generation: u32,
     /// `forming`, `running`, or why it is over.
     pub state: &'static str,
+    /// It is only remembered.
+    pub is_over: bool,
     /// The world rank that is to blame, if it is over.
     pub blamed: Option<u16>,
     /// Members here, and how many there will be.

@@ -8,6 +8,7 @@
 
 use super::Worker;
 use super::dispatch::Origin;
+use super::events::WorkerEvent;
 use super::jobs::{Frames, Message};
 use super::rings::Crossing;
 use crate::compute::{TURN, job_of};
@@ -120,7 +121,18 @@ impl<Q: QueueIo> Worker<Q> {
             stats.rows.answer(|| compute.engine.rows(now));
         }
         self.send_messages(now);
+        self.tell_of_jobs();
         work
+    }
+
+    /// Tells control what has happened to jobs.
+    fn tell_of_jobs(&mut self) {
+        let Some(compute) = &mut self.compute else {
+            return;
+        };
+        while let Some(notice) = compute.engine.next_notice() {
+            self.control.tell(WorkerEvent::Job(notice), &self.stats);
+        }
     }
 
     /// Gives the engine the next message. Whether there was one.
@@ -156,7 +168,7 @@ impl<Q: QueueIo> Worker<Q> {
         true
     }
 
-    /// Ends a job for an operator.
+    /// Ends a job for an operator. If it is over by now, control is told of that anyway.
     pub(super) fn delete_job(&mut self, job: u32, now: Time) {
         let Some(compute) = &mut self.compute else {
             return;

@@ -1,6 +1,6 @@
 //! What a worker and control tell each other, beyond tables and counters.
 
-use crate::compute::Engine;
+use crate::compute::{Engine, Notice};
 use crate::flows::Observer;
 use crate::id::PortId;
 use crate::iqcn::Compensator;
@@ -30,6 +30,8 @@ pub enum WorkerEvent {
         /// What.
         storm: Storm,
     },
+    /// Something happened to a job of in-network compute.
+    Job(Notice),
     /// An ICMP error of the switch, from its IP header on, whose way only the kernel knows. A
     /// source of IPv4 that is unspecified is the kernel's to choose.
     OwnError(Box<[u8]>),

@@ -52,7 +52,7 @@ def vector(rank, seq):
     return struct.pack('<16f', *[(rank + 1) * (seq + n) for n in range(16)])
 def offer(seq):
     sent[seq] = time.monotonic()
-    say(1, flags=0 if sent[seq] == 0 else 1, work=0x01, element=7, slot=seq % slots << 1 | seq // slots & 1,
+    say(1, flags=16 if sent[seq] == 0 else 17, work=0x01, element=7, slot=seq % slots << 1 | seq // slots & 1,
         seq=seq, contributions=1 << rank, payload=vector(rank, seq))
 made = 0
 while first < count:
@@ -140,8 +140,8 @@ fn members_have_their_sums_or_the_name_of_the_dead() {
     eventually("end of the job", || jobs(&rig).is_empty());
 }
 
-/// SW-42: what operators see of a job, that they can end it, and that the kernel still has all else
-/// that is the switch's.
+/// SW-42: what operators see of a job, that they can end it but no job that there is not, which
+/// events tell of it, and that the kernel still has all else that is the switch's.
 #[test]
 fn operators_see_jobs_and_end_them() {
     if !privileged() {
@@ -162,10 +162,28 @@ fn operators_see_jobs_and_end_them() {
     );
     let table = rig.ctl_output(&["inc", "jobs"]);
     assert!(String::from_utf8_lossy(&table.stdout).contains("running"));
+    let refused = |rig: &Rig, job: &str, why: &str| {
+        let output = rig.ctl_output(&["inc", "delete", job]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "{said}");
+    };
+    refused(&rig, "8", "there is no job 8");
     rig.ctl(&["inc", "delete", "7"]);
     // 8: deleted, and nobody is to blame.
     assert_eq!(all.map(end), ["failed 8 65535", "failed 8 65535"]);
     assert_eq!(jobs(&rig)[0]["state"], "deleted");
+    refused(&rig, "7", "job 7 is over: deleted");
+    let told = || -> Vec<String> {
+        let events = rig.ctl(&["events"]);
+        let events = events.as_array().expect("rows").iter();
+        let of_jobs = events.filter(|event| event["kind"] == "compute");
+        of_jobs
+            .map(|event| event["text"].as_str().expect("text").to_owned())
+            .collect()
+    };
+    let runs = "job 7 runs: 2 members, 16 slots, 0 switches above";
+    eventually("events", || told().len() >= 2);
+    assert_eq!(told(), [runs, "job 7 is over: deleted"]);
     rig.stop();
     rig.start(&[]);
     let output = rig.ctl_output(&["inc", "jobs"]);

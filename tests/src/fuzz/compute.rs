@@ -62,7 +62,9 @@ fn message<'a>(program: &mut Program<'_>, data: &'a [u8]) -> (Flags, u16, Messag
     let flags = flag(1, Flags::RETRANSMISSION)
         .with(flag(2, Flags::PARTIAL))
         .with(flag(4, Flags::CE))
-        .with(flag(8, Flags::ROOT));
+        .with(flag(8, Flags::ROOT))
+        .with(flag(16, Flags::LAST))
+        .with(flag(32, Flags::SHARED));
     let sequence = u64::from(program.u8() % 16);
     let chunk = Chunk {
         work: work(program.u8()),

@@ -82,8 +82,8 @@ pub fn compute_messages() -> Vec<(&'static str, Packet<'static>)> {
     ];
     let all = messages.map(|(name, message)| {
         let flags = match name {
-            "contribution" => Flags::RETRANSMISSION.with(Flags::CE),
-            "broadcast" => Flags::ROOT,
+            "contribution" => Flags::RETRANSMISSION.with(Flags::CE).with(Flags::SHARED),
+            "broadcast" => Flags::ROOT.with(Flags::LAST),
             "barrier" => Flags::PARTIAL,
             _ => Flags::default(),
         };

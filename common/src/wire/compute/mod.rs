@@ -62,7 +62,13 @@ impl Flags {
     pub const CE: Self = Self(4);
     /// The root of the collective is the sender, or is below it.
     pub const ROOT: Self = Self(8);
-    const ALL: u8 = 15;
+    /// Of a contribution: it is the last chunk of its collective.
+    pub const LAST: Self = Self(16);
+    /// Of a contribution to an allreduce: it is a reduce, whose result all get beside the root.
+    pub const SHARED: Self = Self(32);
+    const ALL: u8 = 63;
+    /// Those that only contributions have.
+    const OF_CONTRIBUTIONS: u8 = Self::LAST.0 | Self::SHARED.0;
 
     /// Whether all of `other` are set.
     #[inline]
@@ -178,13 +184,14 @@ pub enum Message<'a> {
     Left,
 }
 
-/// The number of that kind.
+/// The numbers of these kinds.
+const CONTRIBUTION: u8 = 1;
 const RESULT: u8 = 2;
 
 impl Message<'_> {
     const fn kind(&self) -> u8 {
         match self {
-            Self::Contribution(_) => 1,
+            Self::Contribution(_) => CONTRIBUTION,
             Self::Result(_) => RESULT,
             Self::Error(_) => 3,
             Self::Join(_) => 4,
@@ -235,12 +242,16 @@ pub struct Packet<'a> {
 fn check_chunk(chunk: &Chunk<'_>, flags: Flags, is_result: bool) -> Result<()> {
     let len = chunk.data.len();
     let is_root = flags.contain(Flags::ROOT);
+    let is_shared = flags.contain(Flags::SHARED);
+    if is_shared && !matches!(chunk.work, Work::Allreduce(..)) {
+        return Err(refused("flags", flags.0.into()));
+    }
     let fits = match chunk.work {
         _ if flags.contain(Flags::PARTIAL) => is_result && len == 0,
         Work::Barrier => len == 0 && !is_root,
         Work::Broadcast if is_result => len > 0,
         Work::Broadcast => is_root == (len > 0),
-        Work::Allreduce(_, element) => len > 0 && element.divides(len) && !is_root,
+        Work::Allreduce(_, element) => len > 0 && element.divides(len) && (is_shared || !is_root),
         Work::Reduce(_, element) => element.divides(len) && (is_result || len > 0),
     };
     if !fits {
@@ -277,7 +288,8 @@ impl<'a> Packet<'a> {
             return Err(refused("complete", complete.into()));
         }
         let flags = bytes[field::FLAGS];
-        if flags & !Flags::ALL != 0 {
+        let is_contribution = first & 0xf == CONTRIBUTION;
+        if flags & !Flags::ALL != 0 || (flags & Flags::OF_CONTRIBUTIONS != 0 && !is_contribution) {
             return Err(refused("flags", flags.into()));
         }
         let flags = Flags(flags);
@@ -302,7 +314,7 @@ impl<'a> Packet<'a> {
             _ => Err(refused("length", be16(header, field::LENGTH).into())),
         };
         let message = match kind {
-            1 | RESULT => {
+            CONTRIBUTION | RESULT => {
                 let chunk = Chunk {
                     work: Work::read(array(header, field::WORK))?,
                     slot: Slot::read(be16(header, field::SLOT)),

@@ -118,6 +118,25 @@ fn fields_are_where_they_are_described() {
     assert_eq!(bytes[40..], [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
     let result = written(&packet(all()[1]), None);
     assert_eq!(result[32..36], [0, 4, 0x13, 0x14]);
+    let flags = [
+        Flags::RETRANSMISSION,
+        Flags::PARTIAL,
+        Flags::CE,
+        Flags::ROOT,
+        Flags::LAST,
+        Flags::SHARED,
+    ];
+    let bits = flags.map(|flags| {
+        let message = Message::Contribution(CHUNK);
+        written(
+            &Packet {
+                flags,
+                ..packet(message)
+            },
+            None,
+        )[1]
+    });
+    assert_eq!(bits, [1, 2, 4, 8, 16, 32]);
     let kinds: Vec<u8> = all()
         .iter()
         .map(|it| written(&packet(*it), None)[0])
@@ -206,8 +225,10 @@ fn fields_that_there_are_not_are_refused() {
         (0, 0x21, "version"),
         (0, 0x10, "kind"),
         (0, 0x1b, "kind"),
-        (1, 0x10, "flags"),
+        (1, 0x40, "flags"),
+        (1, 0x80, "flags"),
         (1, 2, "length"),
+        (1, 8, "length"),
         (2, 0x00, "operation"),
         (2, 0x08, "operation"),
         (2, 0x05, "element"),
@@ -224,6 +245,16 @@ fn fields_that_there_are_not_are_refused() {
         match Packet::read(&repaired(bytes)) {
             Err(Error::Field { field, .. }) => assert_eq!(field, name, "byte {at}: {value}"),
             other => panic!("byte {at}: {value}: {other:?}"),
+        }
+    }
+    for message in &all()[1..] {
+        for flag in [0x10, 0x20] {
+            let mut bytes = written(&packet(*message), None);
+            bytes[1] = flag;
+            let bytes = repaired(bytes);
+            let read = Packet::read(&bytes);
+            let is_refused = matches!(read, Err(Error::Field { field: "flags", .. }));
+            assert!(is_refused, "{message:?} {flag}: {read:?}");
         }
     }
     let mut bytes = chunk.clone();
@@ -284,12 +315,22 @@ fn chunks_do_not_contradict_themselves() {
     let sum = (Operation::Sum, Element::F64);
     let (allreduce, reduce) = (Work::Allreduce(sum.0, sum.1), Work::Reduce(sum.0, sum.1));
     let (none, root, partial) = (Flags::default(), Flags::ROOT, Flags::PARTIAL);
+    let (last, shared) = (Flags::LAST, Flags::SHARED);
     let cases = [
         // Work, marks, bytes, whether it is a contribution, whether it is a result.
         (allreduce, none, 8, true, true),
         (allreduce, none, 0, false, false),
         (allreduce, none, 12, false, false),
         (allreduce, root, 8, false, false),
+        (allreduce, last, 8, true, false),
+        (allreduce, shared, 8, true, false),
+        (allreduce, shared.with(root).with(last), 8, true, false),
+        (allreduce, shared, 0, false, false),
+        (reduce, shared, 8, false, false),
+        (reduce, last, 8, true, false),
+        (Work::Broadcast, shared.with(root), 3, false, false),
+        (Work::Barrier, last, 0, true, false),
+        (Work::Barrier, shared, 0, false, false),
         (allreduce, partial, 0, false, true),
         (allreduce, partial, 8, false, false),
         (reduce, none, 8, true, true),

@@ -69,6 +69,9 @@ impl Engine {
             _ => self.objection(at, (datagram, packet), join),
         };
         if let Some(verdict) = verdict {
+            if !is_over {
+                self.note_refusal((datagram, packet), join, verdict.reason, now);
+            }
             return self.refuse((datagram, packet), at, verdict, now, out);
         }
         let slots = self.settings.slots.min(join.slots);
@@ -136,6 +139,7 @@ impl Engine {
         let job = match self.admit(key, (datagram, packet), join, Some(at), now) {
             Ok(job) => job,
             Err(reason) => {
+                self.note_refusal((datagram, packet), join, reason, now);
                 let verdict = self.refusal(reason, join.generation);
                 return self.refuse((datagram, packet), at, verdict, now, out);
             }
@@ -345,6 +349,11 @@ impl Engine {
                 let verdict = job.verdict(Reason::Mismatch, world);
                 self.end(at, verdict, now, out);
             }
+            Taken::NoRoot => {
+                // Each of them may be the one that should know.
+                let verdict = job.verdict(Reason::Mismatch, None);
+                self.end(at, verdict, now, out);
+            }
         }
         Ok(())
     }
@@ -403,7 +412,10 @@ impl Engine {
                 if let Some(member) = job.remaining_at(rank) {
                     let again = ((rank, member), Flags::RETRANSMISSION);
                     self.deliver_to(job, place, again, out);
-                    self.stats.results.add(1);
+                    match job.slots.entry(place).state {
+                        State::Complete => self.stats.results.add(1),
+                        _ => self.stats.partials.add(1),
+                    }
                 }
             }
             To::Missing(rank) => {

@@ -4,6 +4,7 @@ mod members;
 mod parents;
 
 use super::job::{Job, Member, Phase};
+use super::notice::{Happening, Notice, Notices};
 use super::parent::{ASK_AGAIN, Parent};
 use super::peer::Peer;
 use super::settings::Settings;
@@ -57,6 +58,7 @@ pub struct Engine {
     free: usize,
     /// Answers that may be given until the second is over, and when that is.
     answers: (u32, Time),
+    notices: Notices,
     due: Time,
     /// What may still be sent up again in this turn, and the job that is looked at first in it.
     again: usize,
@@ -74,6 +76,7 @@ impl Engine {
             stats,
             epoch: first_epoch.max(1),
             answers: (ANSWERS, Time::ZERO),
+            notices: Notices::new(),
             due: Time::NEVER,
             again: 0,
             first: 0,
@@ -141,6 +144,7 @@ impl Engine {
                     return Ok(());
                 };
                 self.stats.note_refusal(reason);
+                self.note_refusal((datagram, packet), &join, reason, now);
                 (
                     Ok(()),
                     Message::Refuse(self.refusal(reason, join.generation)),
@@ -163,6 +167,33 @@ impl Engine {
             self.stats.taken.add(1);
         }
         taken
+    }
+
+    /// Something has happened to a job.
+    fn note(&mut self, job: u32, happening: Happening, now: Time) {
+        if !self.notices.add(job, happening, now) {
+            self.stats.untold.add(1);
+        }
+    }
+
+    /// A JOIN was refused. One that asks for all parents that there could be is a question.
+    fn note_refusal(
+        &mut self,
+        (datagram, packet): (&Datagram<'_>, &Packet<'_>),
+        join: &Join,
+        reason: Reason,
+        now: Time,
+    ) {
+        let is_question = join.levels().iter().any(|level| level.trees == u16::MAX);
+        if !is_question {
+            let source = datagram.peer.remote.ip();
+            self.note(packet.job, Happening::MemberRefused { reason, source }, now);
+        }
+    }
+
+    /// What control has not been told yet.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.next()
     }
 
     /// A verdict about what there is not: whoever wants more parents than there are learns how many
@@ -338,7 +369,9 @@ impl Engine {
             return Err(Reason::NoParents);
         }
         let parents = all.iter().cycle().skip(first).take(trees);
-        if instead.is_none() && !self.has_place(datagram.peer.port) {
+        // The place of one that is over is anybody's.
+        let is_held = instead.is_some_and(|at| !self.jobs[at].is_over());
+        if !is_held && !self.has_place(datagram.peer.port) {
             return Err(Reason::TooManyJobs);
         }
         let free = self.free + instead.map_or(0, |at| self.jobs[at].memory);
@@ -424,6 +457,14 @@ impl Engine {
         for member in job.members.iter_mut().flatten() {
             member.heard = now;
         }
+        let runs = Happening::Runs {
+            members: job.terms.size,
+            slots: job.terms.slots,
+            parents: u16::try_from(job.parents.len()).unwrap_or(u16::MAX),
+        };
+        let id = job.id;
+        self.note(id, runs, now);
+        let job = &self.jobs[at];
         for rank in 0..job.terms.size {
             self.welcome(at, rank, out);
         }
@@ -441,6 +482,8 @@ impl Engine {
         job.memory = 0;
         job.slots = Slots::new(0, 0, job.terms.size, false, allowed(&job.terms));
         (job.phase, job.since) = (Phase::Over(verdict, has_run), now);
+        let id = job.id;
+        self.note(id, Happening::end(verdict, has_run), now);
         if has_run {
             self.stats.note_end(verdict.reason);
         } else {

@@ -233,7 +233,7 @@ impl Engine {
         let is_root = entry.roots != 0;
         let flags = Flags::CE.when(entry.is_ce);
         let flags = flags.with(Flags::RETRANSMISSION.when(is_again));
-        let flags = flags.with(Flags::ROOT.when(is_root));
+        let flags = flags.with(Flags::ROOT.when(is_root)).with(entry.call);
         let data = match entry.work {
             Work::Broadcast if !is_root => &[],
             _ => job.slots.vector(place),

@@ -3,11 +3,11 @@
 
 use super::plan::Plan;
 use super::world::{End, Random, Sent, Switch, World, member_address, switch_address};
-use crate::compute::Settings;
+use crate::compute::{Happening, Settings};
 use crate::drop::DropReason;
 use common::time::Span;
 use common::wire::compute::{
-    Element, Flags, Join, Message, Operation, Packet, Reason, Verdict, Work,
+    Element, Flags, Join, Level, Levels, Message, Operation, Packet, Reason, Verdict, Work,
 };
 use std::net::SocketAddr;
 
@@ -35,9 +35,19 @@ fn say(
     (rank, epoch): (u16, u32),
     message: Message<'_>,
 ) -> Result<(), DropReason> {
+    say_of(world, from, (JOB, rank, epoch), message)
+}
+
+/// The same of any job.
+fn say_of(
+    world: &mut World,
+    from: SocketAddr,
+    (job, rank, epoch): (u32, u16, u32),
+    message: Message<'_>,
+) -> Result<(), DropReason> {
     let packet = Packet {
         flags: Flags::default(),
-        job: JOB,
+        job,
         epoch,
         rank,
         message,
@@ -207,9 +217,10 @@ fn a_job_goes_on_if_the_next_one_cannot_be() {
 }
 
 /// SW-42: jobs that are over make room, the oldest first, and one port cannot take all places
-/// with jobs that nobody else joins.
+/// with jobs that nobody else joins, nor by beginning jobs anew that are over.
 #[test]
 fn jobs_that_are_over_or_form_keep_nobody_out() {
+    revived_jobs_count();
     let settings = Settings {
         jobs: 8,
         ..Settings::default()
@@ -255,6 +266,117 @@ fn jobs_that_are_over_or_form_keep_nobody_out() {
     let jobs = world.switches[0].engine.rows(world.now);
     let has = |job| jobs.iter().any(|row| row.job == job);
     assert!(has(5) && !has(6), "the oldest goes");
+}
+
+/// One port ends the jobs that it has begun, and begins all of them anew with others beside them:
+/// no more of them form than if they were new ones.
+fn revived_jobs_count() {
+    const JOBS: u32 = 16;
+    let mut world = World::new(1);
+    let settings = Settings {
+        jobs: JOBS as usize,
+        ..Settings::default()
+    };
+    world
+        .switches
+        .push(Switch::new(switch_address(0), settings));
+    let from = member_address(1);
+    let join = |generation| Message::Join(Join::new(generation, 0, 2));
+    for job in 0..JOBS {
+        assert_eq!(say_of(&mut world, from, (job, 0, 0), join(1)), Ok(()));
+        if job < 12 {
+            let left = say_of(&mut world, from, (job, 0, 0), leave(Reason::MemberLeft));
+            assert_eq!(left, Ok(()));
+        }
+    }
+    let forming = |world: &World| {
+        let rows = world.switches[0].engine.rows(world.now);
+        rows.iter().filter(|row| row.state == "forming").count()
+    };
+    assert_eq!(forming(&world), 4);
+    for job in 0..12 {
+        assert_eq!(say_of(&mut world, from, (job, 0, 0), join(2)), Ok(()));
+    }
+    assert_eq!(forming(&world), 4);
+    assert_eq!(refused(&world, Reason::TooManyJobs), 12);
+    let another = member_address(2);
+    assert_eq!(say_of(&mut world, another, (0, 0, 0), join(2)), Ok(()));
+    assert_eq!(forming(&world), 5, "another port has its own share");
+    // One that forms has its place.
+    assert_eq!(say_of(&mut world, from, (15, 0, 0), join(2)), Ok(()));
+    assert_eq!(forming(&world), 5);
+    assert_eq!(refused(&world, Reason::TooManyJobs), 12);
+}
+
+/// SW-42: what happens to a job is told, each thing once: that it runs, how it ends, and who was
+/// refused. What is only asked is not.
+#[test]
+fn what_happens_to_a_job_is_told() {
+    let mut world = world(&[2], 0, 2_000);
+    let told = |world: &mut World| -> Vec<Happening> {
+        let engine = &mut world.switches[0].engine;
+        let notices = std::iter::from_fn(|| engine.next_notice());
+        notices.map(|it| it.happening).collect()
+    };
+    let join = world.members[0].join;
+    let wrong = Join { size: 3, ..join };
+    world.pass(Span::from_millis(6));
+    for _ in 0..2 {
+        let stranger = member_address(9);
+        let refused = say(&mut world, stranger, (2, 0), Message::Join(wrong));
+        assert_eq!(refused, Ok(()));
+    }
+    assert!(world.finish(Span::from_secs(5)));
+    let of_stranger = |reason| Happening::MemberRefused {
+        reason,
+        source: member_address(9).ip(),
+    };
+    let runs = Happening::Runs {
+        members: 2,
+        slots: 4,
+        parents: 0,
+    };
+    let over = Happening::Over {
+        reason: Reason::Finished,
+        blamed: None,
+    };
+    let bad = of_stranger(Reason::BadRequest);
+    let mut all = told(&mut world);
+    all.sort_by_key(|it| *it != bad);
+    assert_eq!(all, [bad, runs, over]);
+
+    let mut world = self::world(&[2], 0, 1);
+    let from = member_address(0);
+    assert_eq!(say(&mut world, from, (0, 0), Message::Join(join)), Ok(()));
+    let left = leave(Reason::MemberLeft);
+    assert_eq!(say(&mut world, from, (0, 0), left), Ok(()));
+    let (reason, blamed) = (Reason::MemberLeft, Some(0));
+    assert_eq!(told(&mut world), [Happening::Refused { reason, blamed }]);
+    // It has the verdict of the job that is over.
+    assert_eq!(say(&mut world, from, (0, 0), Message::Join(join)), Ok(()));
+    for (trees, happening) in [
+        (2, vec![of_stranger(Reason::NoParents)]),
+        (u16::MAX, Vec::new()),
+    ] {
+        let above = Level {
+            rank: 0,
+            size: 2,
+            trees,
+            first: 0,
+        };
+        let join = Join {
+            above: Levels::new(&[above]),
+            ..join
+        };
+        let asked = say_of(
+            &mut world,
+            member_address(9),
+            (8, 0, 0),
+            Message::Join(join),
+        );
+        assert_eq!(asked, Ok(()));
+        assert_eq!(told(&mut world), happening);
+    }
 }
 
 /// SW-42: a job that is over is known to a parent when it says so in its epoch, not in another one:

@@ -4,6 +4,7 @@ use super::world::{Sent, member_address, switch_address};
 use crate::compute::{Datagram, Engine, Peer, Settings};
 use crate::id::PortId;
 use crate::stats::ComputeStats;
+use common::sync::counter::Counter;
 use common::time::{Span, Time};
 use common::wire::compute::{
     Chunk, Element, Flags, Join, Level, Levels, Message, Operation, Packet, Slot, Terms, Work,
@@ -225,4 +226,27 @@ fn a_leaf_sends_up_again_at_once() {
     let said = bench.tell(Flags::RETRANSMISSION, result(0, 1));
     assert_eq!(chunks(&said, above), []);
     assert_eq!(bench.stats.sent_up_again.get(), 2);
+}
+
+/// SW-42: what a member is told that asks again before all are in is no result, and counts apart.
+#[test]
+fn partial_answers_count_apart_from_results() {
+    let mut bench = Bench::new(2, false);
+    let first = member_address(0);
+    let again = |bench: &mut Bench| {
+        let message = Message::Contribution(chunk(0, 0));
+        let said = bench.say((0, 1), Flags::RETRANSMISSION, message);
+        chunks(&said, first)
+    };
+    let counts = |bench: &Bench| {
+        let stats = &bench.stats;
+        [&stats.results, &stats.partials, &stats.served_again].map(Counter::get)
+    };
+    bench.contribute(0, 0);
+    assert_eq!(again(&mut bench), [(0, 1, true, true, 0)]);
+    assert_eq!(counts(&bench), [0, 1, 0]);
+    bench.contribute(1, 0);
+    assert_eq!(counts(&bench), [2, 1, 0]);
+    assert_eq!(again(&mut bench), [(0, 3, false, true, 1)]);
+    assert_eq!(counts(&bench), [3, 1, 1]);
 }

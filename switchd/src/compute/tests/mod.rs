@@ -2,6 +2,7 @@
 //! member ends with the right result or is told why not, and nothing is left.
 
 mod bad;
+mod differ;
 mod ends;
 mod loss;
 mod plan;

@@ -3,7 +3,7 @@
 use super::world::{Member, Piece, Random, Switch, World, member_address, switch_address};
 use crate::compute::Settings;
 use common::reduce::reduce_in_order;
-use common::wire::compute::{Element, Join, Level, Levels, Operation, Work};
+use common::wire::compute::{Element, Flags, Join, Level, Levels, Operation, Work};
 
 /// A job.
 #[derive(Clone, Debug)]
@@ -104,6 +104,7 @@ impl Plan {
                     work: *work,
                     data,
                     is_root,
+                    call: Flags::LAST,
                     expected,
                 });
             }

@@ -57,6 +57,8 @@ pub(super) struct Piece {
     pub(super) work: Work,
     pub(super) data: Vec<u8>,
     pub(super) is_root: bool,
+    /// What its contribution says of its collective: as shipped that it is all of it.
+    pub(super) call: Flags,
     /// What must come back.
     pub(super) expected: Vec<u8>,
 }
@@ -150,6 +152,13 @@ impl Member {
         self.sent.truncate(pieces);
     }
 
+    /// It has a piece more.
+    pub(super) fn append(&mut self, piece: Piece) {
+        self.pieces.push(piece);
+        self.has.push(false);
+        self.sent.push(None);
+    }
+
     fn packet<'a>(&self, flags: Flags, message: Message<'a>) -> Packet<'a> {
         Packet {
             flags,
@@ -238,7 +247,8 @@ impl Member {
                 continue;
             }
             let flags = Flags::RETRANSMISSION.when(self.sent[at].is_some());
-            let flags = flags.with(Flags::ROOT.when(self.pieces[at].is_root));
+            let piece = &self.pieces[at];
+            let flags = flags.with(Flags::ROOT.when(piece.is_root)).with(piece.call);
             let contribution = Message::Contribution(self.chunk(number));
             say(&self.packet(flags, contribution), key.as_ref());
             self.sent[at] = Some(now);

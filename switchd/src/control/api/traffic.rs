@@ -310,7 +310,7 @@ pub enum EventKind {
     Thresholds,
     /// Congestion notifications of a flow are missing, and are made; or not any more.
     Iqcn,
-    /// A job of in-network compute was ended.
+    /// A job of in-network compute runs, is over, or was refused, or a member of one was.
     Compute,
     /// Headroom follows what the peer of a port says of itself.
     Headroom,

@@ -8,7 +8,7 @@ use common::wire::compute::Reason;
 
 type OfCompute = (&'static str, &'static str, fn(&ComputeStats) -> &Counter);
 
-const COUNTERS: [OfCompute; 12] = [
+const COUNTERS: [OfCompute; 14] = [
     (
         "switchd_compute_messages_total",
         "Messages of jobs that were taken.",
@@ -41,13 +41,18 @@ const COUNTERS: [OfCompute; 12] = [
     ),
     (
         "switchd_compute_results_total",
-        "Results that were sent to members.",
+        "Results that were sent to members, also those that were sent again.",
         |it| &it.results,
     ),
     (
         "switchd_compute_served_again_total",
         "Results that were sent again because a member asked again.",
         |it| &it.served_again,
+    ),
+    (
+        "switchd_compute_partial_results_total",
+        "Answers to members that asked again before all contributions were in.",
+        |it| &it.partials,
     ),
     (
         "switchd_compute_asked_total",
@@ -68,6 +73,11 @@ const COUNTERS: [OfCompute; 12] = [
         "switchd_compute_unsent_total",
         "Messages that could not be sent because no frame was free.",
         |it| &it.unsent,
+    ),
+    (
+        "switchd_compute_untold_total",
+        "Events of jobs that were left out because there were too many.",
+        |it| &it.untold,
     ),
 ];
 

@@ -1,9 +1,10 @@
 //! SW-40, SW-42: messages of in-network compute through whole workers.
 
 use super::*;
-use crate::compute::{Backlog, Engine, Settings};
+use crate::compute::{Backlog, Engine, Happening, Settings};
 use common::wire::compute::{
-    Chunk, Element, Flags, Join, Message, Operation, PORT, Packet, Slot, Work, guard, is_guarded,
+    Chunk, Element, Flags, Join, Message, Operation, PORT, Packet, Reason, Slot, Verdict, Work,
+    guard, is_guarded,
 };
 
 /// A switch with jobs and the addresses 10.0.0.254 and fd00:0::254.
@@ -106,15 +107,8 @@ fn members_at_all_workers_have_their_sum() {
     for workers in [1, 2] {
         for job in [4, 5] {
             let mut switch = computing(workers);
-            let join = |world| Join {
-                slots: 4,
-                payload: 64,
-                operations: Operation::Sum.bit(),
-                elements: Element::U32.bit(),
-                ..Join::new(1, world, 2)
-            };
             for rank in [0_u16, 1] {
-                let join = packet(job, rank, Message::Join(join(rank)));
+                let join = packet(job, rank, Message::Join(joining(rank)));
                 switch.offer(rank.into(), &frame(rank.into(), rank == 1, &join));
             }
             let left = switch.run();
@@ -123,17 +117,8 @@ fn members_at_all_workers_have_their_sum() {
                 assert!(matches!(packet.message, Message::Admit(_)), "{packet:?}");
                 assert_eq!((usize::from(packet.rank), ecn, ttl), (port, 2, 64));
             }
-            let data = [1, 0, 0, 0, 2, 0, 0, 0];
             for rank in [0, 1] {
-                let chunk = Chunk {
-                    work: Work::Allreduce(Operation::Sum, Element::U32),
-                    slot: Slot::of(0, 4),
-                    sequence: 0,
-                    contributions: 1 << rank,
-                    complete: 0,
-                    data: &data,
-                };
-                let contribution = packet(job, rank, Message::Contribution(chunk));
+                let contribution = contribution(job, rank, 0);
                 switch.offer(rank.into(), &frame(rank.into(), rank == 1, &contribution));
             }
             for frames in switch.run() {
@@ -185,10 +170,139 @@ fn a_turned_bit_gives_no_rank_away() {
     }
 }
 
-/// SW-42, SW-51: what floods one job is lost by reason and costs another nothing; what is no
-/// message stays what it was, a packet that the kernel should have.
+/// What members of the tests ask for.
+fn joining(rank: u16) -> Join {
+    Join {
+        slots: 4,
+        payload: 64,
+        operations: Operation::Sum.bit(),
+        elements: Element::U32.bit(),
+        ..Join::new(1, rank, 2)
+    }
+}
+
+/// The contribution of a member to a chunk, which is a collective of its own.
+fn contribution(job: u32, rank: u16, sequence: u64) -> Packet<'static> {
+    let chunk = Chunk {
+        work: Work::Allreduce(Operation::Sum, Element::U32),
+        slot: Slot::of(sequence, 4),
+        sequence,
+        contributions: 1 << rank,
+        complete: 0,
+        data: &[1, 0, 0, 0, 2, 0, 0, 0],
+    };
+    Packet {
+        flags: Flags::LAST,
+        ..packet(job, rank, Message::Contribution(chunk))
+    }
+}
+
+/// As many messages arrive at once, beside what the queues of the ports bring.
+fn flood(switch: &mut Switch, bytes: &[u8], count: usize) {
+    let parsed = crate::ingress::parse::parse(bytes, mac(0, false)).expect("a packet");
+    for _ in 0..count {
+        let worker = &mut switch.workers[0];
+        let frame = worker.devices.pool.take_chain(bytes).expect("free frames");
+        let origin = super::super::dispatch::Origin {
+            ingress: PortId(0),
+            trace: crate::id::TraceId::NONE,
+            flow: None,
+            since: switch.now,
+            now: switch.now,
+        };
+        worker.take_own(frame, &parsed, origin);
+    }
+}
+
+/// What has left the ports.
+fn pick_up(switch: &mut Switch) -> Vec<Vec<Vec<u8>>> {
+    let mut left = vec![Vec::new(); switch.wires.len()];
+    for (wire, left) in switch.wires.iter().zip(&mut left) {
+        while let Some(frame) = wire.pick_up() {
+            left.push(frame.pieces().flatten().copied().collect());
+            switch.outside.give(frame);
+        }
+    }
+    left
+}
+
+/// SW-42, SW-51: what floods one job beyond its room is lost by reason, turn after turn, and costs
+/// another nothing: each of its results leaves in the turn in which the last contribution comes,
+/// and control learns that it ran and is over.
 #[test]
 fn floods_are_lost_by_reason() {
+    const JOB: u32 = 4;
+    let mut switch = computing(1);
+    for rank in [0, 1] {
+        let join = packet(JOB, rank, Message::Join(joining(rank)));
+        switch.offer(rank.into(), &frame(rank.into(), false, &join));
+    }
+    assert!(switch.run().iter().all(|left| left.len() == 1), "admitted");
+    let stats = switch.stats[0].compute.clone();
+    let most = Backlog::<()>::ALONE;
+    // What a switch says is not answered.
+    let alive = frame(0, false, &packet(3, 0, Message::Alive));
+    let mut offered = 0;
+    for sequence in 0..40 {
+        flood(&mut switch, &alive, most);
+        offered += most as u64;
+        for rank in [0, 1] {
+            let chunk = contribution(JOB, rank, sequence);
+            switch.offer(rank.into(), &frame(rank.into(), false, &chunk));
+        }
+        switch.turn();
+        assert!(stats.waiting.get() >= 1_000, "the flood waits");
+        for left in pick_up(&mut switch) {
+            let [left] = &left[..] else {
+                panic!("{} packets", left.len());
+            };
+            let Message::Result(chunk) = said(left).0.message else {
+                panic!("{:?}", said(left));
+            };
+            assert_eq!(chunk.sequence, sequence);
+            assert_eq!(chunk.data, [2, 0, 0, 0, 4, 0, 0, 0]);
+        }
+    }
+    let full = switch.dropped(DropReason::ComputeFull);
+    assert!(full > 0);
+    assert_eq!(
+        full + switch.dropped(DropReason::ComputeUnknownJob) + stats.waiting.get(),
+        offered
+    );
+    let verdict = Verdict {
+        reason: Reason::Finished,
+        level: 0,
+        world: None,
+        generation: 1,
+    };
+    for rank in [0, 1] {
+        let leave = packet(JOB, rank, Message::Leave(verdict));
+        switch.offer(rank.into(), &frame(rank.into(), false, &leave));
+    }
+    switch.turn();
+    for left in pick_up(&mut switch) {
+        assert_eq!(said(&left[0]).0.message, Message::Left);
+    }
+    let told = switch.events.try_iter().map(|event| match event {
+        WorkerEvent::Job(notice) => notice.happening,
+        other => panic!("{other:?}"),
+    });
+    let runs = Happening::Runs {
+        members: 2,
+        slots: 4,
+        parents: 0,
+    };
+    let over = Happening::Over {
+        reason: Reason::Finished,
+        blamed: None,
+    };
+    assert_eq!(told.collect::<Vec<_>>(), [runs, over]);
+}
+
+/// SW-42, SW-51: a flood that one port brings is served as fast as it comes, and nothing is lost;
+/// what is no message stays what it was, a packet that the kernel should have.
+#[test]
+fn what_a_port_brings_is_served() {
     let mut switch = computing(1);
     let flood = frame(0, false, &packet(3, 0, Message::KeepAlive));
     let room = Backlog::<()>::MOST;
@@ -197,11 +311,7 @@ fn floods_are_lost_by_reason() {
         switch.offer(0, &flood);
     }
     switch.run();
-    assert_eq!(
-        switch.dropped(DropReason::ComputeFull),
-        0,
-        "it is served at this rate"
-    );
+    assert_eq!(switch.dropped(DropReason::ComputeFull), 0);
     let unknown = switch.dropped(DropReason::ComputeUnknownJob);
     assert_eq!(unknown, (room / 16 + 200) as u64);
 
@@ -218,22 +328,10 @@ fn floods_are_lost_by_reason() {
 #[test]
 fn a_job_that_waits_too_long_loses_by_reason() {
     let mut switch = computing(1);
-    let flood = frame(0, false, &packet(3, 0, Message::KeepAlive));
-    let parsed = crate::ingress::parse::parse(&flood, mac(0, false)).expect("a packet");
+    let message = frame(0, false, &packet(3, 0, Message::KeepAlive));
     let most = Backlog::<()>::ALONE;
     switch.turn();
-    for _ in 0..most + 3 {
-        let worker = &mut switch.workers[0];
-        let frame = worker.devices.pool.take_chain(&flood).expect("free frames");
-        let origin = super::super::dispatch::Origin {
-            ingress: PortId(0),
-            trace: crate::id::TraceId::NONE,
-            flow: None,
-            since: switch.now,
-            now: switch.now,
-        };
-        worker.take_own(frame, &parsed, origin);
-    }
+    flood(&mut switch, &message, most + 3);
     assert_eq!(switch.dropped(DropReason::ComputeFull), 3);
     assert_eq!(switch.workers[0].held(), most);
     for _ in 0..50 {

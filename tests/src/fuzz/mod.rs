@@ -15,6 +15,7 @@
 //!                      that look trimmed, and against offers of multipath
 //!   application.rs     the daemon against an application, with the memory that they share
 //!   compute.rs   in-network compute against members, strangers and parents that say anything
+//!   collective/  members of jobs against a switch that says anything
 //!   flows.rs     flow analysis against packets of any connections
 //!   traffic.rs   what the switch is told of its queues, and the books
 //!   program.rs         how a series is read from one input
@@ -24,6 +25,7 @@
 
 mod application;
 mod attack;
+mod collective;
 mod compute;
 mod feedback;
 mod flows;
@@ -87,6 +89,7 @@ pub const TARGETS: &[Target] = &[
     target("host_feedback", feedback::acknowledgements),
     target("host_trims", trims::packets),
     target("host_offers", offers::negotiations),
+    target("host_compute", collective::members),
     target("host_application", application::steps),
     target("switch_parse", switch::parse),
     target("switch_compute", compute::steps),

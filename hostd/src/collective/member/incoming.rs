@@ -1,7 +1,7 @@
 //! Messages of the switch.
 
 use super::phase::{Input, Phase};
-use super::{LEASE_MIN, Member, QUIET, patience};
+use super::{LEASE_MAX, LEASE_MIN, Member, QUIET, patience};
 use crate::collective::flight::Flight;
 use crate::collective::window::Window;
 use crate::memory::{RegionMemory, RegionTable};
@@ -101,7 +101,8 @@ impl Member {
         self.happened(Input::Admitted, None, now)?;
         self.epoch = epoch;
         self.granted = terms.slots;
-        self.lease = Span::from_millis(terms.lease_millis.into()).max(LEASE_MIN);
+        let lease = Span::from_millis(terms.lease_millis.into());
+        self.lease = lease.clamp(LEASE_MIN, LEASE_MAX);
         // What is granted beyond what was asked for has no memory here.
         let slots = terms.slots.min(self.join.slots);
         self.flight = Flight::new(slots, terms.payload, patience(self.rto, self.lease));

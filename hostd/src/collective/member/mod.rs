@@ -40,6 +40,10 @@ const FAREWELL: Span = Span::from_secs(2);
 /// Shortest lease that is believed: a member says something in each quarter of it.
 const LEASE_MIN: Span = Span::from_millis(20);
 
+/// Longest lease that is believed, and that switches have: a member whose switch is lost waits for
+/// the lease.
+const LEASE_MAX: Span = Span::from_secs(60);
+
 /// The part of the lease after which a member says that it lives, once the switch has heard it.
 const QUIET: u64 = 4;
 

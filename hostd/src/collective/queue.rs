@@ -29,6 +29,9 @@ pub(super) struct Piece {
     pub(super) offset: u32,
     pub(super) len: u32,
     pub(super) root: bool,
+    pub(super) shared: bool,
+    /// Its collective has none behind it.
+    pub(super) last: bool,
 }
 
 impl Collective {
@@ -141,6 +144,8 @@ impl Queue {
             offset,
             len: collective.step.min(request.len.saturating_sub(offset)),
             root: request.root,
+            shared: request.shared,
+            last: number + 1 == collective.chunks,
         };
         Some((collective, piece))
     }

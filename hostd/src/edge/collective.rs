@@ -130,7 +130,8 @@ impl CollectiveRing {
 /// What the engine is asked for, or why the member withdraws.
 fn request(work: &CollectiveWork) -> Result<CollectiveRequest, FailureReason> {
     let asked = match work.collective {
-        Collective::Allreduce(operation, element) => Some(Work::Allreduce(operation, element)),
+        Collective::Allreduce(operation, element)
+        | Collective::SharedReduce(operation, element) => Some(Work::Allreduce(operation, element)),
         Collective::Reduce(operation, element) => Some(Work::Reduce(operation, element)),
         Collective::Broadcast => Some(Work::Broadcast),
         Collective::Barrier => Some(Work::Barrier),
@@ -145,8 +146,37 @@ fn request(work: &CollectiveWork) -> Result<CollectiveRequest, FailureReason> {
         wr_id: work.wr_id,
         work: asked,
         root: work.root,
+        shared: matches!(work.collective, Collective::SharedReduce(..)),
         len: work.length,
         input: buffer(work.input),
         output: buffer(work.output),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::wire::compute::{Element, Operation};
+
+    /// HT-50, SW-42: a reduce whose result all get is an allreduce that says so, with its root.
+    #[test]
+    fn shared_reduces_are_allreduces_that_say_so() {
+        let (operation, element) = (Operation::Max, Element::I64);
+        for (collective, shared) in [
+            (Collective::Allreduce(operation, element), false),
+            (Collective::SharedReduce(operation, element), true),
+        ] {
+            let work = CollectiveWork {
+                wr_id: 1,
+                collective,
+                root: shared,
+                length: 64,
+                input: collective::Buffer::default(),
+                output: collective::Buffer::default(),
+            };
+            let asked = request(&work).expect("no withdrawal");
+            assert_eq!(asked.work, Some(Work::Allreduce(operation, element)));
+            assert_eq!((asked.shared, asked.root), (shared, shared));
+        }
+    }
 }

@@ -77,6 +77,8 @@ pub struct CollectiveRequest {
     pub work: Option<Work>,
     /// This member is the root of a reduce or a broadcast.
     pub root: bool,
+    /// The work is an allreduce, but what is meant is a reduce, whose result the others get, too.
+    pub shared: bool,
     /// Bytes of the vector.
     pub len: u32,
     /// Where the own vector is, of members that have one.

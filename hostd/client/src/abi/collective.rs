@@ -220,6 +220,8 @@ pub enum Collective {
     Allreduce(Operation, Element),
     /// The root gets it.
     Reduce(Operation, Element),
+    /// The root gets it, and so do all others.
+    SharedReduce(Operation, Element),
     /// All get the vector of the root.
     Broadcast,
     /// All learn that all have come here.
@@ -241,6 +243,7 @@ impl Collective {
             Self::Reduce(operation, element) => [1, operation as u8, element as u8],
             Self::Broadcast => [2, 0, 0],
             Self::Barrier => [3, 0, 0],
+            Self::SharedReduce(operation, element) => [4, operation as u8, element as u8],
             Self::Admission => [ADMISSION, 0, 0],
             Self::Withdrawal(_) => [WITHDRAWAL, 0, 0],
         }
@@ -262,6 +265,7 @@ impl Collective {
             (1, ..) => pair().map(|(operation, element)| Self::Reduce(operation, element)),
             (2, 0, 0) => Ok(Self::Broadcast),
             (3, 0, 0) => Ok(Self::Barrier),
+            (4, ..) => pair().map(|(operation, element)| Self::SharedReduce(operation, element)),
             (ADMISSION, 0, 0) => Ok(Self::Admission),
             (WITHDRAWAL, 0, 0) => FailureReason::of_number(length).map(Self::Withdrawal),
             _ => Err(DecodeError::Field("collective")),
@@ -495,6 +499,7 @@ mod tests {
         for collective in [
             Collective::Allreduce(Operation::Xor, Element::U32),
             Collective::Reduce(Operation::Sum, Element::F64),
+            Collective::SharedReduce(Operation::Max, Element::F16),
             Collective::Broadcast,
             Collective::Barrier,
             Collective::Admission,
@@ -513,7 +518,7 @@ mod tests {
         }
         let right = work(Collective::Allreduce(Operation::Xor, Element::U32)).to_bytes();
         for (at, value) in [
-            (8, 4),
+            (8, 5),
             (9, 0),
             (9, 8),
             (10, 0),

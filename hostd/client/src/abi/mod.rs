@@ -80,7 +80,8 @@ pub const VERSION_MAJOR: u16 = 3;
 /// 3.4: queue pairs choose a delivery service.
 /// 3.5: collectives that switches compute.
 /// 3.6: the leaf is told of, and members withdraw and say why.
-pub const VERSION_MINOR: u16 = 6;
+/// 3.7: a reduce through switches whose result all get.
+pub const VERSION_MINOR: u16 = 7;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");

@@ -257,14 +257,17 @@ impl Member {
     fn is_possible(&self, request: &CollectiveRequest) -> bool {
         let len = request.len;
         match request.work {
-            None | Some(Work::Barrier) => len == 0 && !request.root,
-            Some(Work::Broadcast) => len <= crate::limits::MESSAGE,
+            None | Some(Work::Barrier) => len == 0 && !request.root && !request.shared,
+            Some(Work::Broadcast) => len <= crate::limits::MESSAGE && !request.shared,
             Some(Work::Allreduce(operation, element) | Work::Reduce(operation, element)) => {
                 self.join.operations & operation.bit() != 0
                     && self.join.elements & element.bit() != 0
                     && element.divides(len as usize)
                     && len <= crate::limits::MESSAGE
-                    && (matches!(request.work, Some(Work::Reduce(..))) || !request.root)
+                    && match request.work {
+                        Some(Work::Reduce(..)) => !request.shared,
+                        _ => request.shared || !request.root,
+                    }
             }
         }
     }

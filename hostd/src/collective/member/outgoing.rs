@@ -124,7 +124,10 @@ impl Member {
             complete: 0,
             data: &self.scratch[..len as usize],
         };
-        let flags = flags.with(Flags::ROOT.when(piece.root));
+        let flags = flags
+            .with(Flags::ROOT.when(piece.root))
+            .with(Flags::LAST.when(piece.last))
+            .with(Flags::SHARED.when(piece.shared));
         self.write(flags, Message::Contribution(chunk), out)
     }
 

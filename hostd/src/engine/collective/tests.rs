@@ -274,7 +274,7 @@ fn a_full_port_stops_no_others() {
     }
 }
 
-/// SW-43: members whose port has room for one packet at a time take turns.
+/// HT-50: members whose port has room for one packet at a time take turns.
 #[test]
 fn members_take_turns_at_a_full_port() {
     let (mut engine, mut pool, request) = engine();
@@ -309,6 +309,7 @@ fn members_take_turns_at_a_full_port() {
                 wr_id: 1,
                 work: Some(Work::Broadcast),
                 root: false,
+                shared: false,
                 len: 1 << 14,
                 input: buffer,
                 output: buffer,

@@ -93,11 +93,18 @@ impl Group {
     ) -> Result<(), GroupError> {
         let mut root = false;
         let work = match flow.meant.collective {
+            Collective::Allreduce(operation, element) => {
+                collective::Collective::Allreduce(operation, element)
+            }
             // All get the result, so that each can give it to one that lacks it.
-            Collective::Allreduce(operation, element)
-            | Collective::Reduce {
-                operation, element, ..
-            } => collective::Collective::Allreduce(operation, element),
+            Collective::Reduce {
+                operation,
+                element,
+                root: to,
+            } => {
+                root = to == self.rank;
+                collective::Collective::SharedReduce(operation, element)
+            }
             Collective::Broadcast { root: from } => {
                 root = from == self.rank;
                 collective::Collective::Broadcast

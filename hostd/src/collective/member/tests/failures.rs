@@ -201,7 +201,8 @@ fn memory_that_goes_away_ends_the_membership() {
 #[test]
 fn impossible_collectives_end_the_membership() {
     let rooted = |it| CollectiveRequest { root: true, ..it };
-    for number in 0..6 {
+    let shared = |it| CollectiveRequest { shared: true, ..it };
+    for number in 0..9 {
         let mut world = World::new(2, 64, 1);
         world.join();
         let good = world.at(0, 0);
@@ -212,7 +213,13 @@ fn impossible_collectives_end_the_membership() {
             2 => (work(ALL, 64, unknown, good), Status::LocalProtection),
             3 => (work(ALL, 63, good, good), Status::LocalQpOperation),
             4 => (rooted(work(ALL, 64, good, good)), Status::LocalQpOperation),
-            _ => (work(Work::Barrier, 8, good, good), Status::LocalQpOperation),
+            5 => (work(Work::Barrier, 8, good, good), Status::LocalQpOperation),
+            number => {
+                let reduce = Work::Reduce(Operation::Sum, Element::F32);
+                let (it, len) =
+                    [(reduce, 64), (Work::Broadcast, 64), (Work::Barrier, 0)][number - 6];
+                (shared(work(it, len, good, good)), Status::LocalQpOperation)
+            }
         };
         world.post(0, work(ALL, 64, good, good));
         world.post(

@@ -20,6 +20,8 @@ pub(super) const WORLD: u16 = 100;
 #[derive(Debug)]
 struct Slot {
     work: Work,
+    /// What all say of the collective.
+    call: [bool; 2],
     vectors: Vec<Option<Vec<u8>>>,
     root: Option<usize>,
     result: Option<Vec<u8>>,
@@ -133,13 +135,19 @@ impl Leaf {
             "chunk {sequence} before its turn (rule 4)"
         );
         let size = self.size;
+        let call = [Flags::LAST, Flags::SHARED].map(|it| flags.contain(it));
         let slot = self.chunks.entry(sequence).or_insert_with(|| Slot {
             work: chunk.work,
+            call,
             vectors: vec![None; size],
             root: None,
             result: None,
         });
-        assert_eq!(slot.work, chunk.work, "members do the same");
+        assert_eq!(
+            (slot.work, slot.call),
+            (chunk.work, call),
+            "members do the same"
+        );
         if slot.result.is_none() {
             if slot.vectors[from].is_some() {
                 let again = flags.contain(Flags::RETRANSMISSION);
@@ -194,6 +202,12 @@ impl Leaf {
 
     pub(super) fn refuse(&self, to: usize, verdict: Verdict) -> (usize, Vec<u8>) {
         self.say(to, Flags::default(), Message::Refuse(verdict))
+    }
+
+    /// What contributions to each chunk said of the collective: that it is the last chunk, that it
+    /// is a reduce whose result all get; and who said that it is the root.
+    pub(super) fn said(&self) -> Vec<([bool; 2], Option<usize>)> {
+        self.chunks.values().map(|it| (it.call, it.root)).collect()
     }
 
     /// Chunks that are complete.

@@ -13,6 +13,7 @@ fn work(work: Work, len: u32, input: Buffer, output: Buffer) -> CollectiveReques
         wr_id: 1,
         work: Some(work),
         root: false,
+        shared: false,
         len,
         input,
         output,
@@ -136,6 +137,50 @@ fn collectives_follow_one_another() {
         assert!(&after[3_000..3_333] == at_3000, "rank {rank}");
         assert!(after[..2_000] == kept[..2_000] && after[3_333..] == kept[3_333..]);
     }
+}
+
+/// HT-50, SW-42: contributions say where a collective ends and whether it is a reduce whose result
+/// all get: what is as long at first, or done in the same way, is not the same.
+#[test]
+fn contributions_say_what_their_collective_is() {
+    let mut world = World::new(2, 1_024, 3);
+    let sum = Work::Allreduce(Operation::Sum, Element::U32);
+    for rank in 0..2 {
+        let place = world.at(rank, 0);
+        let of = |it, len| work(it, len, place, place);
+        let shared = CollectiveRequest {
+            shared: true,
+            root: rank == 1,
+            ..of(sum, 300)
+        };
+        let spread = CollectiveRequest {
+            root: rank == 0,
+            ..of(Work::Broadcast, 512)
+        };
+        for request in [
+            of(sum, 600),
+            of(sum, 256),
+            shared,
+            of(Work::Barrier, 0),
+            spread,
+        ] {
+            world.post(rank, request);
+        }
+    }
+    assert!(world.run(PATIENCE, |it| it.ended.iter().all(|it| it.len() == 5)));
+    let (goes_on, last) = ([false, false], [true, false]);
+    let wanted = [
+        (goes_on, None),
+        (goes_on, None),
+        (last, None),
+        (last, None),
+        ([false, true], Some(1)),
+        ([true, true], Some(1)),
+        (last, None),
+        (goes_on, Some(0)),
+        (last, Some(0)),
+    ];
+    assert_eq!(world.leaf.said(), wanted);
 }
 
 /// HT-50: marks of congestion halve the window, and without loss hardly anything is sent twice.

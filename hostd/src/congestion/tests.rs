@@ -224,8 +224,8 @@ pub(in crate::congestion) fn loaded_trace(
     text
 }
 
-/// A trace of 10,000 events of a [`Link`] for an independent model: time, round trip, kind, packets in flight,
-/// and the window after it, as `react` says.
+/// A trace of 10,000 events of a [`Link`] for an independent model: time, round trip, kind, packets
+/// in flight, and the window after it, as `react` says.
 pub(in crate::congestion) fn trace(
     seed: u128,
     mut react: impl FnMut(&Feedback, u32, Time) -> f64,

@@ -4,8 +4,11 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use common::time::Span;
+use common::wire::Mac;
 use common::wire::csig::{Form, Tag, Tpids};
 use common::wire::int::{self, Hop, Scaled};
+use common::wire::schedule::{Announcement, PauseTerms, Role, Spread};
 use fabric_tests::wire::{ROCE_V4_AT, SAMPLE_COOKIE, Sample, compute_samples, samples, write_pcap};
 
 /// Dissection of one frame: what it complains about, and the fields that were asked for.
@@ -290,7 +293,10 @@ fn the_script_for_wireshark_shows_congestion_signals() {
     let expanded = [&[0x81, 0, 0, 5][..], &tag(Form::Expanded, 1, true)].concat();
     let reserved = tag(Form::Compact, 5, false);
     let twice = compact.repeat(2);
-    let all = [&compact, &expanded, &reserved, &twice].map(|tags| with(12, tags));
+    let mut telemetry = vec![0; int::LEN];
+    int::clear(int::TPID, &mut telemetry).expect("room");
+    let both = [&compact[..], &telemetry].concat();
+    let all = [&compact, &expanded, &reserved, &twice, &both].map(|tags| with(12, tags));
     let found = dissect(&all, &names, Some(script));
     let values = |at: usize| -> Vec<String> {
         let values = found[at].values.iter();
@@ -301,7 +307,7 @@ fn the_script_for_wireshark_shows_congestion_signals() {
         values(1),
         ["expanded", "1", "703710", "67", "1", "5", "4791"]
     );
-    for (at, complaint) in [(2, "reserved"), (3, "Another tag")] {
+    for (at, complaint) in [(2, "reserved"), (3, "Another tag"), (4, "Another tag")] {
         let messages = &found[at].messages;
         assert!(messages.contains(complaint), "{messages}");
     }
@@ -361,6 +367,87 @@ fn the_script_for_wireshark_shows_telemetry() {
         assert!(messages.contains(complaint), "{messages}");
     }
     assert!(found[..2].iter().all(|it| !it.malformed));
+}
+
+/// MG-9, SW-12: Wireshark with `etc/wireshark/schedule.lua` shows what both ends of a link say of
+/// themselves, field by field, and finds fault with what makes no sense; what others say by the
+/// EtherType is none of it.
+#[test]
+fn the_script_for_wireshark_shows_announcements() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/schedule.lua");
+    let names = [
+        "fsa.role",
+        "fsa.spread",
+        "fsa.seconds",
+        "fsa.name",
+        "fsa.pause.response",
+        "fsa.pause.backlog",
+        "fsa.asks",
+        "fsa.field.value",
+    ];
+    let short = Announcement {
+        role: Role::Host,
+        spread: Spread::Packets,
+        seconds: 4,
+        pauses: None,
+        asks: false,
+        name: "host7",
+    };
+    let pauses = PauseTerms {
+        response: Some(Span::from_micros(100)),
+        backlog: 131_072,
+    };
+    let long = Announcement {
+        role: Role::Switch,
+        spread: Spread::Flowlets,
+        pauses: Some(pauses),
+        asks: true,
+        name: "leaf1",
+        ..short
+    };
+    let own = Mac([2, 0, 0, 0, 0, 1]);
+    let said = |announcement: &Announcement<'_>| announcement.frame(own);
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = said(&long);
+        bytes[14 + at] = byte;
+        bytes
+    };
+    // A field of a later version stands where the pause was.
+    let later = [changed(14, 9), vec![0; 4]].concat();
+    let wrong = [
+        (changed(3, b'2'), "An unknown version"),
+        (changed(4, 2), "An unknown role"),
+        (changed(5, 4), "An unknown way"),
+        (changed(8, 64), "too long or cut"),
+        (changed(15, 255), "A field is cut"),
+        (changed(15, 7), "A field is cut"),
+        (said(&long)[..20].to_vec(), "is cut"),
+    ];
+    let mut frames = vec![said(&short), said(&long), later, changed(0, b'x')];
+    frames.extend(wrong.iter().map(|(frame, _)| frame.clone()));
+    let all: Vec<Sample> = frames
+        .into_iter()
+        .map(|bytes| Sample {
+            bytes,
+            ..samples().swap_remove(0)
+        })
+        .collect();
+    let found = dissect(&all, &names, Some(script));
+    let values = |at: usize| -> Vec<String> {
+        let values = found[at].values.iter();
+        values.map(|value| normal(value)).collect()
+    };
+    assert_eq!(values(0), ["0", "3", "4", "host7", "", "", "", ""]);
+    let told = ["1", "2", "4", "leaf1", "100000", "131072", "1", ""];
+    assert_eq!(values(1), told);
+    let bytes = "000186a000020000";
+    assert_eq!(values(2), ["1", "2", "4", "leaf1", "", "", "1", bytes]);
+    assert!(values(3).iter().all(String::is_empty), "{:?}", values(3));
+    for (at, (_, complaint)) in wrong.iter().enumerate() {
+        let messages = &found[4 + at].messages;
+        assert!(messages.contains(complaint), "{at}: {messages}");
+    }
+    assert!(found[..3].iter().all(|it| it.messages.is_empty()));
 }
 
 /// SW-40: Wireshark with `etc/wireshark/compute.lua` shows messages of every kind field by field,

@@ -383,7 +383,7 @@ fn a_queue_in_the_way_back_does_not_count_by_signals() {
 /// the single path hears of each peak, and each of the eight of those of its own packets only.
 #[test]
 fn controllers_of_paths_are_no_more_aggressive_than_one() {
-    for case in &CASES[..4] {
+    for case in &CASES[..5] {
         let host = format!("{}\npaths = 8\ncongestion_scope = \"path\"", case.host);
         let text = ["h1", "h2"].map(|host| flow(host, "h9", Span::ZERO, LINE * 5));
         for seed in 1..=3 {

@@ -3,7 +3,8 @@
 //!
 //! The first byte chooses the algorithms. A step is a byte, with arguments behind it. Fields count
 //! from what the engine sent, so that an input reaches what lies behind the checks: packets that
-//! were never sent, numbers that go backwards, marks and trims of what has long come, crowds.
+//! were never sent, numbers that go backwards, marks and trims of what has long come, crowds,
+//! answers to probes of the round trip that are late or are of others.
 
 use super::attack::kind_of;
 use super::program::Program;
@@ -12,8 +13,8 @@ use common::time::Span;
 use common::wire::csig::{Form, Tag};
 use common::wire::roce::frame::seal;
 use common::wire::roce::{
-    AckKind, Aeth, Bth, Crowd, Extension, Headers, Marks, Mpeh, Opcode, Operation, PSN_MASK,
-    Reflection, Reth, Sack, Utilisation,
+    AckKind, Aeth, Bth, Change, Crowd, Extension, Headers, Marks, Mpeh, Opcode, Operation,
+    PSN_MASK, Reflection, Reth, Sack, Utilisation,
 };
 use hostd::config::{Csig, Int};
 use hostd::stats::{EngineStatistics, QueuePairCounters};
@@ -27,8 +28,8 @@ const PEERS: [u32; 2] = [0x2345, 0x2346];
 /// Acknowledgements that may come once more.
 const HISTORY: usize = 8;
 
+/// By number: what seeds name. New ones go to the end.
 const CONGESTION: [Congestion; 11] = [
-    Congestion::Auto,
     Congestion::Fixed,
     Congestion::Nscc,
     Congestion::Swift,
@@ -39,6 +40,7 @@ const CONGESTION: [Congestion; 11] = [
     Congestion::Timely,
     Congestion::Hpcc,
     Congestion::Rttcc,
+    Congestion::Auto,
 ];
 
 const SPRAYING: [Spraying; 4] = [
@@ -61,6 +63,20 @@ struct Peer {
     /// Data packets that each queue pair sent.
     sent: [u64; 2],
     history: Vec<Vec<u8>>,
+    /// Path and serial of the last probe of the round trip that each queue pair sent.
+    probes: [Option<(u8, u16)>; 2],
+    /// Congestion control went by what the network tells.
+    guided: bool,
+}
+
+/// What an input did.
+#[cfg_attr(not(test), expect(dead_code, reason = "tests look at it"))]
+struct Played {
+    engine: EngineStatistics,
+    /// Of the first queue pair.
+    pair: QueuePairCounters,
+    guided: bool,
+    congestion: Congestion,
 }
 
 /// The blocks of an acknowledgement by themselves: what is read is written again as it was, and a
@@ -97,10 +113,11 @@ pub(super) fn acknowledgements(input: &[u8]) {
     play(input);
 }
 
-/// The same; what the engine and the first queue pair counted.
-fn play(input: &[u8]) -> (EngineStatistics, QueuePairCounters) {
+/// The same; what it did.
+fn play(input: &[u8]) -> Played {
     let mut program = Program::new(input);
     let config = config(program.u8());
+    let congestion = config.congestion;
     let (signals, telemetry) = (config.csig.is_some(), config.int.is_some());
     let mut victim = Victim::with(config, 2);
     victim.set_route(PEER.into());
@@ -121,15 +138,22 @@ fn play(input: &[u8]) -> (EngineStatistics, QueuePairCounters) {
         next: [FIRST; 2],
         sent: [0; 2],
         history: Vec::new(),
+        probes: [None; 2],
+        guided: false,
     };
     while !program.is_over() {
         peer.step(&mut program);
         peer.listen();
     }
-    let counters = peer.counters();
+    let (pair, guided) = (peer.counters(), peer.guided);
     peer.victim.settle(|_, _| ());
     peer.victim.all_ended();
-    (peer.victim.close(), counters)
+    Played {
+        engine: peer.victim.close(),
+        pair,
+        guided,
+        congestion,
+    }
 }
 
 fn config(byte: u8) -> EngineConfig {
@@ -224,6 +248,7 @@ impl Peer {
                 }
             }
             14 => self.write(index, program.u8()),
+            15 if byte & 0x10 != 0 => self.answer(index, program.u8()),
             _ => (0..4).for_each(|n| self.victim.post_receive(index, n * 1024, 1024)),
         }
         let counters = self.counters();
@@ -233,10 +258,36 @@ impl Peer {
         );
     }
 
-    fn counters(&self) -> QueuePairCounters {
+    fn counters(&mut self) -> QueuePairCounters {
         let qpn = self.victim.pairs[0].qpn;
         let statistics = self.victim.engine.queue_pair_statistics(qpn);
-        statistics.expect("exists").counters
+        let statistics = statistics.expect("exists");
+        self.guided |= statistics.guided == Some(true);
+        statistics.counters
+    }
+
+    /// An answer to the last probe of the round trip; `how`: to one with a later serial, or of
+    /// another path.
+    fn answer(&mut self, index: usize, how: u8) {
+        let Some((path, serial)) = self.probes[index] else {
+            return;
+        };
+        let (path, serial) = (path ^ how >> 4, serial.wrapping_add((how & 0x0f).into()));
+        let psn = self.next[index].wrapping_sub(1) & PSN_MASK;
+        let opcode = Opcode::Multipath(Operation::WriteOnly);
+        let mut headers = Headers::new(Bth::new(opcode, self.victim.pairs[index].qpn, psn));
+        headers.mpeh = Some(Mpeh {
+            path,
+            ..Mpeh::default()
+        });
+        let answered = Change::ProbeAnswered { path, serial };
+        headers.extension = Some(Extension::new(COOKIE).with_change(answered));
+        headers.reth = Some(Reth {
+            address: 0,
+            rkey: 0,
+            len: 0,
+        });
+        self.victim.receive(&frame_of_peer(&headers, 0, 2));
     }
 
     fn post(&mut self, index: usize, len: u16) {
@@ -356,6 +407,12 @@ impl Peer {
             };
             let mpeh = headers.mpeh.expect("it is multipath");
             assert!(mpeh.path < 8, "path {} was never agreed on", mpeh.path);
+            if let Some(change) = headers.extension.and_then(|it| it.change) {
+                if let Change::Probe { path, serial } = change {
+                    self.probes[index] = Some((path, serial));
+                }
+                continue;
+            }
             if let Some(sack) = headers.sack {
                 assert!(index == 0 || sack.marks.is_none(), "nobody asked for marks");
             } else if headers.bth.opcode != Opcode::Cnp {
@@ -404,25 +461,62 @@ mod tests {
     use super::*;
     use hostd::verbs::DropReason;
 
-    /// HT-42: the corpus reaches what acts on marks, trims and bitmaps, and the checks in front.
+    /// HT-42, CC-1 to CC-8: the corpus reaches what acts on marks, trims and bitmaps, each
+    /// algorithm with what it goes by, and the checks in front.
     #[test]
     fn the_corpus_reaches_congestion_control() {
         let all = reached("host_feedback", play);
-        let sum =
-            |of: fn(&(EngineStatistics, QueuePairCounters)) -> u64| all.iter().map(of).sum::<u64>();
-        assert!(sum(|it| it.0.acknowledgements) > 50);
-        assert!(sum(|it| it.1.rx_trims) > 10);
-        assert!(sum(|it| it.1.rx_signals) > 10);
-        assert!(sum(|it| it.1.fast_retransmits) > 0);
-        assert!(sum(|it| it.1.tx_messages) > 5);
+        let sum = |of: fn(&Played) -> u64| all.iter().map(of).sum::<u64>();
+        assert!(sum(|it| it.engine.acknowledgements) > 50);
+        assert!(sum(|it| it.pair.rx_trims) > 10);
+        assert!(sum(|it| it.pair.rx_signals) > 10);
+        assert!(sum(|it| it.pair.rx_bad_signals) > 3);
+        assert!(sum(|it| it.pair.round_trip_answers) > 3);
+        assert!(sum(|it| it.pair.fast_retransmits) > 0);
+        assert!(sum(|it| it.pair.tx_messages) > 5);
         for reason in [
             DropReason::ImpossibleAcknowledgement,
             DropReason::MalformedTransport,
+            // Of a probe that was not sent.
+            DropReason::UnexpectedChange,
             // CNPs have no place with multipath.
             DropReason::UnknownOpcode,
         ] {
-            let reached = all.iter().any(|it| it.0.drops.get(reason) > 0);
+            let reached = all.iter().any(|it| it.engine.drops.get(reason) > 0);
             assert!(reached, "{reason:?}");
         }
+        for congestion in CONGESTION {
+            let guided = matches!(
+                congestion,
+                Congestion::SwiftCsig | Congestion::Poseidon | Congestion::Hpcc | Congestion::Rttcc
+            );
+            let runs = all.iter().any(|it| {
+                it.congestion == congestion
+                    && it.engine.acknowledgements > 3
+                    && it.pair.tx_messages > 0
+                    && it.guided == guided
+            });
+            assert!(runs, "{congestion:?}");
+        }
+    }
+
+    /// A seed that is named after an algorithm runs it.
+    #[test]
+    fn seeds_run_the_algorithms_that_they_name() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/host_feedback");
+        let mut named = 0;
+        for entry in std::fs::read_dir(folder).expect("the corpus") {
+            let path = entry.expect("readable").path();
+            let name = path.file_name().expect("a file").to_string_lossy();
+            let wanted = name.split('_').next().expect("one part");
+            let congestion = CONGESTION.iter().find(|it| it.name() == wanted);
+            let Some(congestion) = congestion else {
+                continue;
+            };
+            let seed = std::fs::read(&path).expect("readable");
+            assert_eq!(config(seed[0]).congestion, *congestion, "{name}");
+            named += 1;
+        }
+        assert!(named >= CONGESTION.len(), "{named}");
     }
 }

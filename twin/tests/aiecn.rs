@@ -9,7 +9,7 @@ use switchd::insight::ecn::{Change, Model, Why};
 use twin::scenario::Scenario;
 use twin::simulation;
 use twin::training::{
-    FIXED, Hosts, Kind, Thresholds, Workload, judge, report, run, soak, trained, untrained,
+    FIXED, Hosts, Kind, Thresholds, Workload, judge, report, run, soak, train, trained, untrained,
 };
 
 /// SW-24: on workloads that the model was not trained on, throughput and queue are those of the
@@ -35,6 +35,23 @@ fn other_workloads_do_as_well_as_with_the_best_fixed_thresholds() {
         });
         assert!(loses, "{kmax} would do everywhere");
     }
+}
+
+/// SW-24: the same seed makes the same file and the same report, though trials run side by side; with
+/// another one random traffic is another.
+#[test]
+fn the_same_seed_makes_the_same_file() {
+    let small = |kind| Workload::new(kind, 2, Hosts::Dctcp, (10, 1000));
+    let workloads = [small(Kind::Writers), small(Kind::Mixed(0.2))];
+    let made = |seed| {
+        let trained = train(&workloads, seed, &|_, _| {}).expect("trials");
+        let file = trained.model.to_toml("a test");
+        (file, report(Some(&trained), &[]))
+    };
+    let first = made(1);
+    assert!(first.0.contains("2 writers"), "{}", first.0);
+    assert!(made(1) == first, "{}\n{}", first.0, first.1);
+    assert_ne!(made(2).0, first.0);
 }
 
 fn end_of(changes: &[(Span, Change)]) -> Option<(Span, u32)> {

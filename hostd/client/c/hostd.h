@@ -47,7 +47,8 @@ enum hostd_limit {
 enum hostd_error {
     HOSTD_ERR_ARGUMENT = -1,        /* a null pointer, or a value that cannot be */
     HOSTD_ERR_HANDLE = -2,          /* not the handle of such an object, or it was given back */
-    HOSTD_ERR_BUSY = -3,            /* another thread is in a call with the object */
+    HOSTD_ERR_BUSY = -3,            /* another thread is in a call with the object, or a collective of the
+                                     * group is under way */
     HOSTD_ERR_NO_DAEMON = -4,       /* no hostd answers at the socket */
     HOSTD_ERR_DAEMON_GONE = -5,     /* hostd ended, or threw the application out */
     HOSTD_ERR_TIMED_OUT = -6,       /* the time given to the call is over */
@@ -601,6 +602,12 @@ int hostd_group_set_idle(struct hostd_group *group, hostd_idle idle, void *argum
  * between the hosts: 0. */
 int hostd_group_uses_switches(struct hostd_group *group);
 
+/* Why collectives go between the hosts though switches were to do them, as a text for people; NULL if they
+ * go through switches, or were not meant to: no host knows a leaf. Also NULL if the handle is none. It is
+ * known once a collective was called that switches can do. The text lasts until this thread's next call of
+ * this function. */
+const char *hostd_group_fallback(struct hostd_group *group);
+
 /* Gives each member in `to` what comes of the vectors of all, which are in `from`, or in `to` itself if
  * `from` is NULL. Vectors in regions of the group's context are worked on where they are; others, which
  * may be any memory, are copied through a region of the group. The two must not overlap. `element` is an enum
@@ -621,6 +628,26 @@ int hostd_group_allgather(struct hostd_group *group, const void *from, void *to,
 
 /* Waits until all members have called it. */
 int hostd_group_barrier(struct hostd_group *group);
+
+/* The same collectives, begun: these return at once. The collective goes on while hostd_group_poll() or
+ * hostd_group_wait() is called, by any thread, and at no other time. One is under way at a time: until it is
+ * over, others fail with HOSTD_ERR_BUSY, and `from`, `to` and `data` must stay and be left alone.
+ * hostd_group_destroy() before that makes the group fail, at all members (HOSTD_CAUSE_ABANDONED). */
+int hostd_group_start_allreduce(struct hostd_group *group, const void *from, void *to, uint64_t count,
+                                uint32_t element, uint32_t operation);
+int hostd_group_start_reduce(struct hostd_group *group, const void *from, void *to, uint64_t count,
+                             uint32_t element, uint32_t operation, uint32_t root);
+int hostd_group_start_broadcast(struct hostd_group *group, void *data, uint64_t bytes, uint32_t root);
+int hostd_group_start_allgather(struct hostd_group *group, const void *from, void *to, uint64_t bytes);
+int hostd_group_start_barrier(struct hostd_group *group);
+
+/* Does what can be done without waiting. 1: the collective is over, or none is under way; 0: it goes on. An
+ * error is that of the collective, which is over then. */
+int hostd_group_poll(struct hostd_group *group);
+
+/* Waits until the collective is over; sleeps, or calls `idle`, meanwhile. HOSTD_ERR_TIMED_OUT: it goes on. Any
+ * other error is that of the collective, which is over then. A negative time-out has no end. */
+int hostd_group_wait(struct hostd_group *group, int timeout_ms);
 
 #ifdef __cplusplus
 }

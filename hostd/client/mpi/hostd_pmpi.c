@@ -24,6 +24,10 @@
 /* For how long members wait for each other when a communicator is used for the first time. */
 enum { JOIN_MS = 30000 };
 
+/* For how long a collective may stand still, in seconds, unless HOSTD_PMPI_TIMEOUT says so: members that are
+ * lost are found without it, and a rank that computes or writes a file is not late. */
+enum { TIMEOUT_S = 24 * 3600, TIMEOUT_MAX_S = 4000000 };
+
 /* Calls of `idle` before it sleeps between two, and for how long: others may need the processor. */
 enum { EAGER = 200, SLEEP_NS = 20000 };
 
@@ -34,6 +38,7 @@ struct member {
     char nothing;
     int rank;
     unsigned idle; /* calls in the collective under way */
+    int noticed; /* it was said that it does without switches */
     struct member *next;
 };
 
@@ -49,6 +54,8 @@ static struct hostd_context *context; /* NULL: there is no hostd */
 static int keyval = MPI_KEYVAL_INVALID;
 static MPI_Comm own; /* of this process alone, for what is never sent */
 static struct member *members; /* all with a group */
+static uint32_t timeout_ms;
+static int quiet; /* HOSTD_PMPI_QUIET */
 
 static void complain(const char *what)
 {
@@ -99,8 +106,28 @@ static int on_delete(MPI_Comm comm, int key, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
+static void settings(void)
+{
+    const char *seconds = getenv("HOSTD_PMPI_TIMEOUT"), *silent = getenv("HOSTD_PMPI_QUIET");
+    unsigned long number = TIMEOUT_S;
+    char *end = NULL;
+    char text[256];
+
+    quiet = silent != NULL && *silent != '\0' && strcmp(silent, "0") != 0;
+    if (seconds != NULL) {
+        number = strtoul(seconds, &end, 10);
+        if (*seconds < '0' || *seconds > '9' || *end != '\0' || number < 1 || number > TIMEOUT_MAX_S) {
+            snprintf(text, sizeof text, "HOSTD_PMPI_TIMEOUT is '%.64s': it has to be seconds, from 1 to %d", seconds,
+                     TIMEOUT_MAX_S);
+            give_up(text);
+        }
+    }
+    timeout_ms = (uint32_t)number * 1000;
+}
+
 static void open_once(void)
 {
+    settings();
     if (hostd_open(NULL, 0, &context) < 0) {
         context = NULL;
         leave_to_mpi();
@@ -173,6 +200,7 @@ static struct hostd_group *meet(MPI_Comm comm, int rank, int size)
     attr.port = (uint16_t)meeting.port;
     attr.listener = listener;
     attr.join_timeout_ms = JOIN_MS;
+    attr.timeout_ms = timeout_ms;
     came = hostd_group_create(context, &attr, &group) == 0;
     if (!came) {
         leave_to_mpi();
@@ -265,11 +293,25 @@ static uint32_t op_of(MPI_Op op, uint32_t type)
     return 0;
 }
 
+/* Says once that switches do not carry collectives out though they were to. */
+static void notice(struct member *member)
+{
+    const char *why;
+    char text[640];
+
+    if (member->rank != 0 || member->noticed || quiet || (why = hostd_group_fallback(member->group)) == NULL)
+        return;
+    member->noticed = 1;
+    snprintf(text, sizeof text, "collectives go on between the hosts: %s", why);
+    complain(text);
+}
+
 /* What MPI is told. When a group has failed it is too late for MPI's own collectives: others may be done. */
-static int told(MPI_Comm comm, int result, const char *what)
+static int told(MPI_Comm comm, struct member *member, int result, const char *what)
 {
     char text[640];
 
+    notice(member);
     if (result >= 0)
         return MPI_SUCCESS;
     snprintf(text, sizeof text, "%s: %s", what, hostd_last_error());
@@ -303,7 +345,7 @@ int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype datatype, 
     if (from == MPI_IN_PLACE)
         from = NULL;
     result = hostd_group_allreduce(member->group, from, to, (uint64_t)count, type, what);
-    return told(comm, result, "MPI_Allreduce");
+    return told(comm, member, result, "MPI_Allreduce");
 }
 
 int MPI_Reduce(const void *from, void *to, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm)
@@ -317,7 +359,7 @@ int MPI_Reduce(const void *from, void *to, int count, MPI_Datatype datatype, MPI
     if (from == MPI_IN_PLACE)
         from = NULL;
     result = hostd_group_reduce(member->group, from, to, (uint64_t)count, type, what, (uint32_t)root);
-    return told(comm, result, "MPI_Reduce");
+    return told(comm, member, result, "MPI_Reduce");
 }
 
 /* Packed, as what other members describe otherwise. */
@@ -331,7 +373,8 @@ static int broadcast_packed(struct member *member, void *data, int count, MPI_Da
         return PMPI_Abort(comm, 1);
     if (member->rank == root)
         PMPI_Pack(data, count, datatype, packed, bytes, &at, comm);
-    result = told(comm, hostd_group_broadcast(member->group, packed, (uint64_t)bytes, (uint32_t)root), "MPI_Bcast");
+    result = hostd_group_broadcast(member->group, packed, (uint64_t)bytes, (uint32_t)root);
+    result = told(comm, member, result, "MPI_Bcast");
     at = 0;
     if (result == MPI_SUCCESS && member->rank != root)
         result = PMPI_Unpack(packed, bytes, &at, data, count, datatype, comm);
@@ -354,7 +397,7 @@ int MPI_Bcast(void *data, int count, MPI_Datatype datatype, int root, MPI_Comm c
     if (type_of(datatype) == 0 && datatype != MPI_BYTE && datatype != MPI_CHAR)
         return broadcast_packed(member, data, count, datatype, (int)size * count, root, comm);
     result = hostd_group_broadcast(member->group, data, (uint64_t)size * (uint64_t)count, (uint32_t)root);
-    return told(comm, result, "MPI_Bcast");
+    return told(comm, member, result, "MPI_Bcast");
 }
 
 int MPI_Barrier(MPI_Comm comm)
@@ -364,7 +407,7 @@ int MPI_Barrier(MPI_Comm comm)
     if (member == NULL)
         return PMPI_Barrier(comm);
     member->idle = 0;
-    return told(comm, hostd_group_barrier(member->group), "MPI_Barrier");
+    return told(comm, member, hostd_group_barrier(member->group), "MPI_Barrier");
 }
 
 int MPI_Finalize(void)

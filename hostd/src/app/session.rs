@@ -222,6 +222,10 @@ impl Session {
             Request::ChoosePartition { qp, index } => self.choose_partition(qp, index).await,
             Request::Port(request) => self.port(request),
             Request::QueryLeaf => self.leaf().await,
+            Request::NoteFallback { job, reason } => self
+                .ask(|answer| SessionCommand::NoteFallback(job, reason, answer))
+                .await
+                .map(done),
             Request::Paths { qp, request } => self.paths(qp, request).await,
             Request::Destroy { kind, handle } => self.destroy(kind, handle).await,
         }

@@ -44,6 +44,7 @@ pub const LOGGING: &[&str] = &[
     "hostd::control::routes::sources",
     "hostd::control::schedulers",
     "hostd::doorbell",
+    "hostd::edge::collective",
     "hostd::host",
     "hostd::worker",
 ];

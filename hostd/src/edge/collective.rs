@@ -120,11 +120,28 @@ impl CollectiveRing {
         engine: &mut Engine<M>,
         reason: FailureReason,
     ) -> Result<(), Broken> {
-        let reason = EndReason::of_number(reason as u16).ok_or(Broken)?;
-        engine
-            .withdraw_member(self.member, reason)
-            .map_err(|_| Broken)
+        let why = EndReason::of_number(reason as u16).ok_or(Broken)?;
+        let withdrawn = engine.withdraw_member(self.member, why);
+        say(withdrawn.map_err(|_| Broken)?, reason);
+        Ok(())
     }
+}
+
+/// A member without a membership does without switches: that is counted, and said aloud.
+pub(super) fn note_fallback<M: RegionMemory>(
+    engine: &mut Engine<M>,
+    job: u32,
+    reason: FailureReason,
+) {
+    if let Some(why) = EndReason::of_number(reason as u16) {
+        engine.note_fallback(why);
+        say(job, reason);
+    }
+}
+
+fn say(job: u32, reason: FailureReason) {
+    let reason = reason.text();
+    tracing::warn!(job, "a group goes on between the hosts: {reason}");
 }
 
 /// What the engine is asked for, or why the member withdraws.

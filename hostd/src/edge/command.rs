@@ -20,7 +20,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::by_hand::ByHand;
-use hostd_client::abi::collective::Membership;
+use hostd_client::abi::collective::{FailureReason, Membership};
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::options::ConnectionOptions;
@@ -104,6 +104,8 @@ pub enum SessionCommand<M = SharedMemory> {
     JoinJob(Box<NewMember>, Answer<u32>),
     /// The switch that members ask, if there is one.
     QueryLeaf(Answer<Option<IpAddr>>),
+    /// Count that a member without a membership does without switches: the job, and why.
+    NoteFallback(u32, FailureReason, Answer<()>),
     /// Set the limit of a shared receive queue.
     LimitSharedQueue(u32, u32, Answer<()>),
     /// Choose the own address that a queue pair connects from.

@@ -100,18 +100,26 @@ pub enum EndReason {
     Memory,
     /// The application closed it, or ended.
     Closed,
+    /// A host knows no leaf, so nobody became a member.
+    NoLeaf,
 }
 
 impl EndReason {
     /// How many there are.
-    pub const COUNT: usize = Reason::ALL.len() + 4;
+    pub const COUNT: usize = Reason::ALL.len() + 5;
 
     /// Numbers of those that no switch says, for applications.
     const OWN: u16 = 64;
 
     /// All of them, in the order of [`Self::index`].
     pub fn all() -> impl Iterator<Item = Self> {
-        let own = [Self::SwitchLost, Self::NoAnswer, Self::Memory, Self::Closed];
+        let own = [
+            Self::SwitchLost,
+            Self::NoAnswer,
+            Self::Memory,
+            Self::Closed,
+            Self::NoLeaf,
+        ];
         Reason::ALL.into_iter().map(Self::Told).chain(own)
     }
 
@@ -123,6 +131,7 @@ impl EndReason {
             Self::NoAnswer => Reason::ALL.len() + 1,
             Self::Memory => Reason::ALL.len() + 2,
             Self::Closed => Reason::ALL.len() + 3,
+            Self::NoLeaf => Reason::ALL.len() + 4,
         }
     }
 
@@ -134,6 +143,7 @@ impl EndReason {
             Self::NoAnswer => Self::OWN + 1,
             Self::Memory => Self::OWN + 2,
             Self::Closed => Self::OWN + 3,
+            Self::NoLeaf => Self::OWN + 4,
         }
     }
 
@@ -150,6 +160,7 @@ impl EndReason {
             Self::NoAnswer => "no_answer",
             Self::Memory => "memory",
             Self::Closed => "closed",
+            Self::NoLeaf => "no_leaf",
         }
     }
 }

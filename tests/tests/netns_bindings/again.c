@@ -33,6 +33,12 @@ static uint32_t reduce(struct hostd_group *group, uint32_t rank, uint32_t size)
     uint64_t numbers[2] = {rank + 1, (uint64_t)uses}, sum = (uint64_t)size * (size + 1) / 2;
 
     check(uses, "uses_switches");
+    if (uses != (hostd_group_fallback(group) == NULL)) {
+        fprintf(stderr, "%d, and why: %s\n", uses, hostd_group_fallback(group));
+        exit(1);
+    }
+    if (!uses && strstr(hostd_group_fallback(group), "without switches since collective ") == NULL)
+        exit(1);
     check(hostd_group_allreduce(group, NULL, numbers, 2, HOSTD_TYPE_U64, HOSTD_OP_SUM), "allreduce");
     if (numbers[0] != sum) {
         fprintf(stderr, "%llu is not the sum\n", (unsigned long long)numbers[0]);

@@ -14,6 +14,8 @@ PATIENCE = 60000
 
 def reduce(group):
     """One collective of which the result is compared. How many members were with the switches before it."""
+    assert group.uses_switches == (group.fallback is None), group.fallback
+    assert group.fallback is None or group.fallback.startswith("without switches since collective "), group.fallback
     numbers = np.array([group.rank + 1, group.uses_switches], np.uint64)
     group.allreduce(numbers)
     assert numbers[0] == group.size * (group.size + 1) // 2, numbers

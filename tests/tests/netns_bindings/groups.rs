@@ -31,7 +31,12 @@ pub(crate) fn outcomes(started: Vec<Child>) -> Vec<Output> {
 }
 
 /// Runs a member for each rank: `words RANK SIZE ADDRESS PORT` and what `more` says.
-fn members(rig: &Rig, words: &[String], port: u16, more: impl Fn(usize) -> String) -> Vec<Output> {
+pub(crate) fn members(
+    rig: &Rig,
+    words: &[String],
+    port: u16,
+    more: impl Fn(usize) -> String,
+) -> Vec<Output> {
     let start = |rank: usize| {
         let (size, port) = (RANKS.to_string(), port.to_string());
         let mut words = words.to_vec();
@@ -41,6 +46,19 @@ fn members(rig: &Rig, words: &[String], port: u16, more: impl Fn(usize) -> Strin
         command.spawn().unwrap()
     };
     outcomes((0..RANKS).map(start).collect())
+}
+
+/// Starts the daemon of a host without a leaf.
+pub(crate) fn without_leaf(rig: &Rig, host: &str) {
+    rig.with_lab(|lab| {
+        let path = lab::node_dir(lab.name(), host).join("hostd.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut all: toml::Table = text.parse().unwrap();
+        let collective = all["collective"].as_table_mut().unwrap();
+        assert!(collective.remove("leaf").is_some(), "{text}");
+        std::fs::write(&path, all.to_string()).unwrap();
+        lab.restart(host).unwrap();
+    });
 }
 
 /// Where rank 0 is.

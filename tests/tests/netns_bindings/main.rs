@@ -6,6 +6,8 @@ mod again;
 mod ends;
 mod groups;
 mod mpi;
+mod requests;
+mod shim;
 mod torch;
 
 use std::path::{Path, PathBuf};

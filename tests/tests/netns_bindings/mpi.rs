@@ -13,7 +13,7 @@ use crate::{c, python};
 
 /// An implementation of MPI.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mpi {
+pub(crate) enum Mpi {
     Open,
     Mpich,
 }
@@ -31,7 +31,7 @@ enum By {
 
 impl Mpi {
     /// Name of the program that Debian has of this implementation.
-    fn program(self, name: &str) -> String {
+    pub(crate) fn program(self, name: &str) -> String {
         let suffix = match self {
             Self::Open => "openmpi",
             Self::Mpich => "mpich",
@@ -40,7 +40,7 @@ impl Mpi {
     }
 
     /// Compiles `source` to `to`.
-    fn compile(self, rig: &Rig, source: &Path, to: &str, flags: &[&str]) -> PathBuf {
+    pub(crate) fn compile(self, rig: &Rig, source: &Path, to: &str, flags: &[&str]) -> PathBuf {
         let path = rig.system().join(self.program(to));
         let library = library_folder(rig.system());
         let include = rig.system().join("usr/local/include");
@@ -58,7 +58,7 @@ impl Mpi {
     }
 
     /// The shim, from the source that `make install` has put there, as the manual says.
-    fn shim(self, rig: &Rig) -> PathBuf {
+    pub(crate) fn shim(self, rig: &Rig) -> PathBuf {
         let source = rig.system().join("usr/local/share/hostd/hostd_pmpi.c");
         let flags = ["-shared", "-fPIC", "-pthread", "-lhostd"];
         self.compile(rig, &source, "libhostd_pmpi.so", &flags)

@@ -6,7 +6,7 @@ use lab::observe::assert_healthy;
 use lab::privileged;
 
 use crate::ends::Rig;
-use crate::groups::{FORMING, RANKS, host, outcomes};
+use crate::groups::{FORMING, RANKS, host, outcomes, without_leaf};
 use crate::python;
 
 /// How much two losses may differ: sums are added in other orders.
@@ -14,6 +14,12 @@ const TOLERANCE: f64 = 1e-5;
 
 /// Runs the ranks of a training with a backend; what each has printed.
 fn run(rig: &Rig, backend: &str, more: &[&str]) -> Vec<String> {
+    let all = outputs(rig, backend, more).into_iter();
+    all.map(|(said, _)| said).collect()
+}
+
+/// The same, with what stood in standard error.
+fn outputs(rig: &Rig, backend: &str, more: &[&str]) -> Vec<(String, String)> {
     let store = rig.system().join(format!("store-{backend}"));
     let start = |rank: usize| {
         let mut words = python("tests/tests/netns_bindings/train.py");
@@ -33,9 +39,9 @@ fn run(rig: &Rig, backend: &str, more: &[&str]) -> Vec<String> {
     let outputs = outcomes((0..RANKS).map(start).collect()).into_iter();
     let texts = outputs.map(|output| {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let wrong = String::from_utf8_lossy(&output.stderr);
+        let wrong = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{backend}: {said}{wrong}");
-        said
+        (said, wrong)
     });
     texts.collect()
 }
@@ -88,4 +94,20 @@ fn a_lost_rank_ends_the_training_of_the_others() {
         assert_eq!(named, rank != 3, "{rank}: {said}");
     }
     rig.with_lab(|lab| assert_healthy(lab, &FORMING));
+}
+
+/// HT-50: the backend warns, once and at rank 0, that it does without the switches that were to be
+/// used.
+#[test]
+fn a_training_without_switches_warns_once() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::computing("torchwrn");
+    without_leaf(&rig, "h2");
+    let line = "RuntimeWarning: hostd: collectives go on between the hosts: without switches since";
+    for (rank, (_, wrong)) in outputs(&rig, "hostd", &[]).iter().enumerate() {
+        let warned = wrong.matches(line).count();
+        assert_eq!(warned, usize::from(rank == 0), "{rank}: {wrong}");
+    }
 }

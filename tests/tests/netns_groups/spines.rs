@@ -7,7 +7,7 @@ use hostd_client::group::{FailureReason, Group};
 use lab::privileged;
 
 use crate::rig::{Rig, check};
-use crate::trouble::{BOUND, SIZE, disturbed};
+use crate::trouble::{SIZE, disturbed};
 
 /// Collectives between the hosts until a group is back at the latest.
 const CALLS: usize = 20_000;
@@ -59,9 +59,8 @@ fn a_dead_spine_changes_no_result() {
     }
     for (name, spine) in [("gdead1", "spine1"), ("gdead2", "spine2")] {
         let rig = Rig::new(name, [2, 2, 4]);
-        let (fallback, took) = disturbed(&rig, || end(&rig, spine));
+        let fallback = disturbed(&rig, || end(&rig, spine));
         assert_eq!(fallback.reason, FailureReason::ParentLost, "{spine}");
-        assert!(took < 4 * BOUND, "{spine}: {took:?}");
         let member = |context: Context, mut group: Group| {
             check(&context, &mut group, 100_000, 1).unwrap();
             let fallback = group.fallback().expect("a spine is dead");

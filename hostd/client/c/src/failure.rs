@@ -12,6 +12,8 @@ pub(crate) const ARGUMENT: c_int = -1;
 pub(crate) const HANDLE: c_int = -2;
 /// `HOSTD_ERR_BUSY`.
 pub(crate) const BUSY: c_int = -3;
+/// `HOSTD_ERR_TIMED_OUT`.
+pub(crate) const TIMED_OUT: c_int = -6;
 /// `HOSTD_ERR_DEFECT`.
 pub(crate) const DEFECT: c_int = -16;
 /// `HOSTD_ERR_REFUSED`, and the distance of the classes.
@@ -57,7 +59,7 @@ fn code_of(error: &Error) -> c_int {
     match error {
         Error::NoDaemon { .. } => -4,
         Error::DaemonGone => -5,
-        Error::TimedOut => -6,
+        Error::TimedOut => TIMED_OUT,
         Error::QueueFull => -7,
         Error::OutOfRange { .. } => -8,
         Error::AtomicLength(_) => -9,
@@ -124,6 +126,7 @@ impl From<GroupError> for Failure {
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
+    static KEPT: RefCell<CString> = RefCell::default();
     static RANK: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -140,10 +143,24 @@ pub(crate) fn last() -> *const c_char {
     text.unwrap_or(c"".as_ptr())
 }
 
-fn remember(failure: Failure) {
-    let mut bytes = failure.text.into_bytes();
+/// Keeps another text for this thread, until the next one.
+pub(crate) fn keep(text: String) -> *const c_char {
+    let text = terminated(text);
+    let kept = KEPT.try_with(|kept| {
+        *kept.borrow_mut() = text;
+        kept.borrow().as_ptr()
+    });
+    kept.unwrap_or(c"".as_ptr())
+}
+
+fn terminated(text: String) -> CString {
+    let mut bytes = text.into_bytes();
     bytes.retain(|byte| *byte != 0);
-    let text = CString::new(bytes).expect("no zeros are left");
+    CString::new(bytes).expect("no zeros are left")
+}
+
+fn remember(failure: Failure) {
+    let text = terminated(failure.text);
     // A thread that is just ending asks no more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = text);
     let _ = RANK.try_with(|rank| rank.set(failure.rank));
@@ -190,10 +207,10 @@ pub(crate) fn error_text(error: c_int) -> &'static CStr {
         GROUP => c"the group has failed, or there is none",
         ARGUMENT => c"a null pointer, or a value that cannot be",
         HANDLE => c"not the handle of such an object, or it was given back",
-        BUSY => c"another thread is in a call with the object",
+        BUSY => c"another thread is in a call with the object, or a collective is under way",
         -4 => c"cannot reach hostd",
         -5 => c"hostd is gone",
-        -6 => c"timed out",
+        TIMED_OUT => c"timed out",
         -7 => c"the work queue is full",
         -8 => c"outside of the memory region",
         -9 => c"an atomic operation needs one piece of 8 bytes",

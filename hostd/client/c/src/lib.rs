@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   context  memory  completion  queue_pair  post  shared_queue  connection  paths
-//!   group     the functions
+//!   group  collectives     the functions
 //!   member    a group as one member of it has it
+//!   pieces    a collective of a caller, which is several of a group
 //!   text      texts of errors, statuses and reasons
 //!   layout    the structures of the header
 //!   handle    what handles stand for
@@ -24,6 +25,7 @@
     reason = "functions that C calls by name and with pointers; see each SAFETY"
 )]
 
+mod collectives;
 mod completion;
 mod connection;
 mod context;
@@ -34,6 +36,7 @@ mod layout;
 mod member;
 mod memory;
 mod paths;
+mod pieces;
 mod pointer;
 mod post;
 mod queue_pair;

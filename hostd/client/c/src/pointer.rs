@@ -152,7 +152,16 @@ pub(crate) struct Bytes<'a> {
     _of: PhantomData<&'a mut [u8]>,
 }
 
+// SAFETY: it is an address; who reads and writes there has the promise of `new`, in any thread.
+unsafe impl Send for Bytes<'_> {}
+
 impl Bytes<'_> {
+    /// None.
+    pub(crate) const NOWHERE: Self = Self {
+        start: None,
+        _of: PhantomData,
+    };
+
     /// The memory at `start`.
     ///
     /// # Safety
@@ -187,7 +196,7 @@ impl Bytes<'_> {
     pub(crate) fn write<R>(self, at: usize, len: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
         let start = self.start.expect("checked before");
         // SAFETY: not null, and the rest is the promise of `new`; nobody else has the bytes, for
-        // the caller waits meanwhile.
+        // the caller leaves them alone until the collective is over.
         work(unsafe { std::slice::from_raw_parts_mut(start.as_ptr().add(at), len) })
     }
 }

@@ -25,7 +25,7 @@ from ._errors import (
     Status,
     TimedOut,
 )
-from ._group import Group, Op, Type
+from ._group import Group, GroupRequest, Op, Type
 from ._library import VERSION
 from ._listener import Listener, Request
 from ._memory import Access, Piece, Region
@@ -49,6 +49,7 @@ __all__ = [
     "Gid",
     "Group",
     "GroupFailed",
+    "GroupRequest",
     "Limits",
     "Listener",
     "NoDaemon",

@@ -103,7 +103,7 @@ class Closed(Error):
 
 
 class Busy(Error):
-    """Another thread is in a call with the object."""
+    """Another thread is in a call with the object, or a collective of the group is under way."""
 
 
 class Refused(Error):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, Union
 
-from ._errors import Error, check
-from ._library import ffi, lib
-from ._objects import Object, create
+from ._errors import Busy, Closed, Error, TimedOut, check
+from ._library import ffi, lib, text
+from ._objects import Object, create, in_slices, or_none
 
 if TYPE_CHECKING:
     from ._listener import Listener
@@ -83,6 +83,55 @@ class _Buffer:
         return count, kind
 
 
+class GroupRequest:
+    """A collective under way, begun by a ``start_…`` of a group. It goes on while :meth:`done` or :meth:`wait` is
+    called, and at no other time. Its arrays must be left alone until it is over. A group has one at a time: until
+    then its other collectives raise ``Busy``, and closing it makes it fail, at all members.
+
+    :raises GroupFailed: from both methods, and each time: as the call that does not return at once.
+    """
+
+    def __init__(self, group: Group, memory: Any) -> None:
+        self._group = group
+        self._memory = memory
+        self._over = False
+        self._error: Optional[Error] = None
+
+    def done(self) -> bool:
+        """Does what can be done without waiting; whether it is over."""
+        return self._settle(lambda handle: check(lib.hostd_group_poll(handle)) or None)
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Waits until it is over.
+
+        :raises TimedOut: it goes on.
+        """
+
+        def over(handle: Any) -> Optional[int]:
+            return in_slices(timeout, lambda ms: or_none(lambda left: lib.hostd_group_wait(handle, left), ms))
+
+        if not self._settle(over):
+            raise TimedOut(lib.HOSTD_ERR_TIMED_OUT, "the collective goes on")
+
+    def _settle(self, over: Callable[[Any], Optional[int]]) -> bool:
+        """Goes on by ``over``, which returns ``None`` if it is not over."""
+        if not self._over:
+            try:
+                if over(self._group._handle) is None:
+                    return False
+            except (Busy, Closed):
+                # Of this call, and not of the collective.
+                raise
+            except Error as error:
+                self._error = error
+            self._over, self._memory = True, None
+            if self._group._under_way is self:
+                self._group._under_way = None
+        if self._error is not None:
+            raise self._error
+        return True
+
+
 class Group(Object):
     """A member's part of a group of processes that call collectives together: all of them the same ones,
     in the same order, with arrays of the same length.
@@ -129,44 +178,91 @@ class Group(Object):
                 root.close()
         super().__init__("group", handle, lib.hostd_group_destroy)
         self.rank, self.size = rank, size
+        self._under_way: Optional[GroupRequest] = None
 
     @property
     def uses_switches(self) -> bool:
         """Whether collectives go through switches now, or will as soon as one is called that switches can do."""
         return bool(check(lib.hostd_group_uses_switches(self._handle)))
 
+    @property
+    def fallback(self) -> Optional[str]:
+        """Why collectives go between the hosts though switches were to do them, for people; ``None`` if they go
+        through switches, or were not meant to. Known once a collective was called that switches can do."""
+        why = lib.hostd_group_fallback(self._handle)
+        return None if why == ffi.NULL else text(why)
+
     def allreduce(self, array: Any, op: Op = Op.SUM, *, out: Any = None, kind: Optional[Type] = None) -> None:
         """Gives each member what comes of the arrays of all: in ``array``, or in ``out``."""
-        given, result, count, kind = self._vectors(array, out, kind)
-        check(lib.hostd_group_allreduce(self._handle, given, result, count, kind, op))
+        check(lib.hostd_group_allreduce(self._handle, *self._vectors(array, out, kind), op))
+
+    def start_allreduce(
+        self, array: Any, op: Op = Op.SUM, *, out: Any = None, kind: Optional[Type] = None
+    ) -> GroupRequest:
+        """Begins :meth:`allreduce`."""
+        vectors = self._vectors(array, out, kind)
+        return self._begun(lib.hostd_group_start_allreduce(self._handle, *vectors, op), vectors)
 
     def reduce(
         self, array: Any, root: int, op: Op = Op.SUM, *, out: Any = None, kind: Optional[Type] = None
     ) -> None:
         """Gives ``root`` what comes of the arrays of all. Those of the others stay as they are."""
-        if self.rank != root:
-            own = _Buffer(array, writable=False)
-            count, kind = own.elements(kind)
-            given, result = own.pointer, ffi.NULL
-        else:
-            given, result, count, kind = self._vectors(array, out, kind)
-        check(lib.hostd_group_reduce(self._handle, given, result, count, kind, op, root))
+        check(lib.hostd_group_reduce(self._handle, *self._to_root(array, root, out, kind), op, root))
+
+    def start_reduce(
+        self, array: Any, root: int, op: Op = Op.SUM, *, out: Any = None, kind: Optional[Type] = None
+    ) -> GroupRequest:
+        """Begins :meth:`reduce`."""
+        vectors = self._to_root(array, root, out, kind)
+        return self._begun(lib.hostd_group_start_reduce(self._handle, *vectors, op, root), vectors)
 
     def broadcast(self, array: Any, root: int) -> None:
         """Gives each member the bytes of ``root``."""
         data = _Buffer(array, writable=self.rank != root)
         check(lib.hostd_group_broadcast(self._handle, data.pointer, data.nbytes, root))
 
+    def start_broadcast(self, array: Any, root: int) -> GroupRequest:
+        """Begins :meth:`broadcast`."""
+        data = _Buffer(array, writable=self.rank != root)
+        return self._begun(lib.hostd_group_start_broadcast(self._handle, data.pointer, data.nbytes, root), data)
+
     def allgather(self, array: Any, out: Any) -> None:
         """Gives each member in ``out`` the arrays of all, by rank."""
-        own, all_of_them = _Buffer(array, writable=False), _Buffer(out, writable=True)
-        if own.nbytes * self.size != all_of_them.nbytes:
-            raise _wrong(f"{all_of_them.nbytes} bytes are not {self.size} times {own.nbytes}")
-        check(lib.hostd_group_allgather(self._handle, own.pointer, all_of_them.pointer, own.nbytes))
+        check(lib.hostd_group_allgather(self._handle, *self._blocks(array, out)))
+
+    def start_allgather(self, array: Any, out: Any) -> GroupRequest:
+        """Begins :meth:`allgather`."""
+        blocks = self._blocks(array, out)
+        return self._begun(lib.hostd_group_start_allgather(self._handle, *blocks), blocks)
 
     def barrier(self) -> None:
         """Waits until all members have called it."""
         check(lib.hostd_group_barrier(self._handle))
+
+    def start_barrier(self) -> GroupRequest:
+        """Begins :meth:`barrier`."""
+        return self._begun(lib.hostd_group_start_barrier(self._handle), None)
+
+    def _begun(self, result: int, memory: Any) -> GroupRequest:
+        check(result)
+        request = GroupRequest(self, memory)
+        # The library works on the arrays as long as it is under way, also if nobody keeps it.
+        self._under_way = request
+        return request
+
+    def _to_root(
+        self, array: Any, root: int, out: Any, kind: Optional[Type]
+    ) -> Tuple[Any, Any, int, Type]:
+        if self.rank == root:
+            return self._vectors(array, out, kind)
+        own = _Buffer(array, writable=False)
+        return (own.pointer, ffi.NULL, *own.elements(kind))
+
+    def _blocks(self, array: Any, out: Any) -> Tuple[Any, Any, int]:
+        own, all_of_them = _Buffer(array, writable=False), _Buffer(out, writable=True)
+        if own.nbytes * self.size != all_of_them.nbytes:
+            raise _wrong(f"{all_of_them.nbytes} bytes are not {self.size} times {own.nbytes}")
+        return own.pointer, all_of_them.pointer, own.nbytes
 
     @staticmethod
     def _vectors(array: Any, out: Any, kind: Optional[Type]) -> Tuple[Any, Any, int, Type]:

@@ -7,6 +7,7 @@ own. A call returns, or raises, when its collective is over.
 from __future__ import annotations
 
 import threading
+import warnings
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -85,6 +86,8 @@ class HostdProcessGroup(dist.ProcessGroup):
         seconds = timeout.total_seconds()
         self._context = Context(timeout=min(seconds, 10.0))
         self._group = self._meet(store, rank, size, seconds)
+        # What was said of switches.
+        self._noticed: Optional[str] = None
         # The calls of several threads come one after the other.
         self._lock = threading.Lock()
 
@@ -106,9 +109,18 @@ class HostdProcessGroup(dist.ProcessGroup):
         errors from who waits for it, and one that is made in Python does not outlive its object here."""
         with self._lock:
             work()
+            self._notice()
         future: Future = Future()
         future.set_result(result)
         return _create_work_from_future(future)
+
+    def _notice(self) -> None:
+        """Warns when collectives go on without the switches that were to do them, once each time, at rank 0."""
+        if self.rank() != 0 or self._group.fallback == self._noticed:
+            return
+        self._noticed = self._group.fallback
+        if self._noticed is not None:
+            warnings.warn(f"hostd: collectives go on between the hosts: {self._noticed}", RuntimeWarning, stacklevel=4)
 
     def getBackendName(self) -> str:
         return "hostd"

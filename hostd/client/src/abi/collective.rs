@@ -20,7 +20,8 @@
 //!
 //! A member that withdraws has its membership ended, if it has not: what was posted before fails,
 //! and its completions say how much of it is in place. The withdrawal itself has no completion. Its
-//! reason is why the application does without the switch from then on; the daemon counts it.
+//! reason is why the application does without the switch from then on; the daemon counts it. One
+//! that has no membership to withdraw from says so by the request `NoteFallback` (3.7).
 //!
 //! Numbers are those of the protocol between members and switches. Its completion says how many
 //! bytes of the output are in place; of one that failed, the immediate data says why, in the upper
@@ -193,6 +194,7 @@ pub struct JoinJob {
 
 const JOIN_JOB: u16 = 40;
 pub(super) const QUERY_LEAF: u16 = 41;
+pub(super) const NOTE_FALLBACK: u16 = 42;
 
 impl JoinJob {
     pub(super) fn encode(&self, tag: u32) -> Record {
@@ -396,11 +398,13 @@ pub enum FailureReason {
     Memory = 66,
     /// The membership was closed.
     Closed = 67,
+    /// A host knows no leaf.
+    NoLeaf = 68,
 }
 
 impl FailureReason {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Finished,
         Self::MemberLost,
         Self::MemberLeft,
@@ -424,6 +428,7 @@ impl FailureReason {
         Self::NoAnswer,
         Self::Memory,
         Self::Closed,
+        Self::NoLeaf,
     ];
 
     pub(crate) fn of_number(number: u32) -> Result<Self, DecodeError> {
@@ -468,6 +473,7 @@ impl FailureReason {
             Self::NoAnswer => "the job was not complete in time",
             Self::Memory => "the memory of a collective may not be used",
             Self::Closed => "the membership was closed",
+            Self::NoLeaf => "a host knows no leaf: collective.leaf of its hostd is not set",
         }
     }
 }

@@ -5,7 +5,7 @@
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
 use super::codec::{DecodeError, Reader};
-use super::collective::{JoinJob, QUERY_LEAF};
+use super::collective::{FailureReason, JoinJob, NOTE_FALLBACK, QUERY_LEAF};
 use super::options::ConnectionOptions;
 use super::paths::PathRequest;
 use super::port::PortRequest;
@@ -172,6 +172,14 @@ pub enum Request {
     JoinJob(JoinJob),
     /// Ask for the address of the switch that members ask (3.6).
     QueryLeaf,
+    /// Tell that a member does without switches though it has no membership to withdraw from: it
+    /// was refused, or there is no leaf (3.7). The daemon counts it.
+    NoteFallback {
+        /// The job; zero if there is none.
+        job: u32,
+        /// Why.
+        reason: FailureReason,
+    },
     /// Give an object back.
     Destroy {
         /// What it is.
@@ -203,7 +211,7 @@ const SHARE_DOORBELLS: u16 = 29;
 const BIND: u16 = 34;
 const CHOOSE: u16 = 35;
 // 36 to 39 are of sub-paths.
-// 40 and 41 are of memberships.
+// 40 to 42 are of memberships.
 
 impl Request {
     /// The `Hello` of this version.
@@ -303,6 +311,9 @@ impl Request {
             Self::Paths { qp, request } => request.encode(qp, tag),
             Self::JoinJob(join) => join.encode(tag),
             Self::QueryLeaf => header(QUERY_LEAF, tag),
+            Self::NoteFallback { job, reason } => {
+                header(NOTE_FALLBACK, tag).u32(job).u32(reason as u32)
+            }
             Self::Destroy { kind, handle } => {
                 header(DESTROY, tag).u16(kind as u16).u16(0).u32(handle)
             }
@@ -407,6 +418,10 @@ fn decode_other(kind: u16, r: &mut Reader<'_>) -> Result<Request, DecodeError> {
     }
     if kind == QUERY_LEAF {
         return Ok(Request::QueryLeaf);
+    }
+    if kind == NOTE_FALLBACK {
+        let (job, reason) = (r.u32()?, FailureReason::of_number(r.u32()?)?);
+        return Ok(Request::NoteFallback { job, reason });
     }
     match PathRequest::decode(kind, r)? {
         Some((qp, request)) => Ok(Request::Paths { qp, request }),

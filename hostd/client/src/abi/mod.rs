@@ -80,7 +80,8 @@ pub const VERSION_MAJOR: u16 = 3;
 /// 3.4: queue pairs choose a delivery service.
 /// 3.5: collectives that switches compute.
 /// 3.6: the leaf is told of, and members withdraw and say why.
-/// 3.7: a reduce through switches whose result all get.
+/// 3.7: a reduce through switches whose result all get; members without a membership say, too, that
+/// they do without switches.
 pub const VERSION_MINOR: u16 = 7;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
@@ -116,11 +117,13 @@ pub mod feature {
     pub const COLLECTIVE: u64 = 1 << 13;
     /// Which leaf a host asks, and members that withdraw (3.6).
     pub const LEAF: u64 = 1 << 14;
+    /// Members that do without switches and have no membership to withdraw from (3.7).
+    pub const FALLBACKS: u64 = 1 << 15;
     /// All that version 3.1 knew.
     pub const OF_3_1: u64 =
         SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | PORT;
     /// All that this version knows.
-    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS | SERVICES | COLLECTIVE | LEAF;
+    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS | SERVICES | COLLECTIVE | LEAF | FALLBACKS;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

@@ -1,7 +1,7 @@
 use super::answer::*;
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
-use super::collective::{CollectiveWork, JoinJob, LEVELS_MAX, Level, Membership};
+use super::collective::{CollectiveWork, FailureReason, JoinJob, LEVELS_MAX, Level, Membership};
 use super::descriptor::*;
 use super::message::*;
 use super::options::ConnectionOptions;
@@ -230,6 +230,8 @@ fn requests() -> impl Strategy<Value = Request> {
         ),
         Just(Request::ShareDoorbells),
         Just(Request::QueryLeaf),
+        (any::<u32>(), prop::sample::select(&FailureReason::ALL[..]))
+            .prop_map(|(job, reason)| Request::NoteFallback { job, reason }),
         Just(Request::CreateWindow),
         (addresses(), any::<(u16, u16)>()).prop_map(|(address, (port, backlog))| {
             Request::Listen {

@@ -35,7 +35,7 @@ mod posts;
 
 pub use crate::abi::collective::{FailureReason, Level, Membership};
 pub use member::{Member, Pending};
-pub(crate) use posts::{Posts, leaf};
+pub(crate) use posts::{Posts, leaf, note_fallback};
 pub use reduce::{Element, Operation};
 
 #[cfg(doc)]

@@ -2,7 +2,7 @@
 
 use super::Membership;
 use crate::abi::answer::Reply;
-use crate::abi::collective::{CollectiveWork, JoinJob};
+use crate::abi::collective::{CollectiveWork, FailureReason, JoinJob};
 use crate::abi::descriptor::{WORK_ENTRIES_MIN, WORK_LEN};
 use crate::abi::feature;
 use crate::abi::message::Request;
@@ -33,6 +33,20 @@ pub(crate) fn leaf(context: &Arc<Session>) -> Result<Option<IpAddr>, Error> {
         Reply::Leaf(leaf) => Ok(leaf),
         other => Err(unexpected(&other)),
     }
+}
+
+/// Has hostd count that a member without a membership does without switches. An older hostd is not
+/// asked.
+pub(crate) fn note_fallback(
+    context: &Arc<Session>,
+    job: u32,
+    reason: FailureReason,
+) -> Result<(), Error> {
+    if context.features & feature::FALLBACKS == 0 {
+        return Ok(());
+    }
+    let request = Request::NoteFallback { job, reason };
+    context.channel.call(&request, None).map(drop)
 }
 
 impl Posts {

@@ -1,15 +1,18 @@
 //! A group as one member has it.
 
 use super::call::{Algorithm, Call, Collective};
-use super::failure::GroupError;
+use super::failure::{Cause, Failure, GroupError};
 use super::judge::Trial;
 use super::link::Link;
 use super::message::Message;
 use super::offload::Offload;
-use super::seat::Fallback;
+use super::seat::{Fallback, Leafless};
+use super::turn::Flow;
 use crate::{CompletionQueue, Context, Listener, Region};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a group works. Segments must be the same at all members.
@@ -82,6 +85,91 @@ impl<'a> Vector<'a> {
     }
 }
 
+/// A vector in memory that the collective has a share of: it goes on in the group, and neither
+/// borrows from its caller.
+#[derive(Clone, Debug)]
+pub struct SharedVector<'a> {
+    region: Arc<Region>,
+    offset: usize,
+    len: usize,
+    source: Option<(&'a Region, usize)>,
+}
+
+impl<'a> SharedVector<'a> {
+    /// As [`Vector::new`].
+    pub fn new(region: Arc<Region>, offset: usize, len: usize) -> Self {
+        Self {
+            region,
+            offset,
+            len,
+            source: None,
+        }
+    }
+
+    /// As [`Vector::from`]. The bytes are taken when the collective begins.
+    pub fn from(self, region: &'a Region, offset: usize) -> Self {
+        Self {
+            source: Some((region, offset)),
+            ..self
+        }
+    }
+
+    pub(super) fn lent(&self) -> Vector<'_> {
+        Vector {
+            region: &self.region,
+            offset: self.offset,
+            len: self.len,
+            source: self.source,
+        }
+    }
+}
+
+/// Memory that a collective under way works on.
+#[derive(Debug)]
+pub(super) enum Memory<'a> {
+    Lent(&'a Region),
+    Shared(Arc<Region>),
+}
+
+impl Deref for Memory<'_> {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        match self {
+            Self::Lent(region) => region,
+            Self::Shared(region) => region,
+        }
+    }
+}
+
+/// The vector of a collective under way.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    pub(super) region: Memory<'a>,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
+impl<'a> From<&Vector<'a>> for Held<'a> {
+    fn from(vector: &Vector<'a>) -> Self {
+        Self {
+            region: Memory::Lent(vector.region),
+            offset: vector.offset,
+            len: vector.len,
+        }
+    }
+}
+
+impl From<&SharedVector<'_>> for Held<'static> {
+    fn from(vector: &SharedVector<'_>) -> Self {
+        Self {
+            region: Memory::Shared(vector.region.clone()),
+            offset: vector.offset,
+            len: vector.len,
+        }
+    }
+}
+
 /// A member's part of a group of processes that call collectives together.
 ///
 /// All members call the same collectives in the same order, with vectors of the same length. One
@@ -93,7 +181,11 @@ impl<'a> Vector<'a> {
 pub struct Group {
     /// What it knows of switches; given back before the queue of completions.
     pub(super) offload: Option<Box<Offload>>,
+    /// Why it has no place there.
+    pub(super) leafless: Option<Leafless>,
     pub(super) fallback: Option<Fallback>,
+    /// The last collective went through the switches, to its end.
+    pub(super) switched: bool,
     pub(super) context: Context,
     pub(super) queue: CompletionQueue,
     pub(super) listener: Listener,
@@ -116,6 +208,8 @@ pub struct Group {
     pub(super) sequence: u32,
     pub(super) history: VecDeque<Call>,
     pub(super) failed: Option<GroupError>,
+    /// The collective that [`Self::begin`] began.
+    pub(super) begun: Option<Box<Flow<'static>>>,
     /// What has come for the turn to act on: in order.
     pub(super) told: Vec<(usize, Message)>,
     pub(super) lost: Vec<usize>,
@@ -269,7 +363,10 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.failed.is_none() {
+        if self.begun.is_some() {
+            let (rank, cause) = (self.rank, Cause::Abandoned);
+            self.fail(Failure { rank, cause });
+        } else if self.failed.is_none() {
             let done = self.sequence;
             self.tell_all(&Message::Goodbye(done));
         }

@@ -4,7 +4,7 @@
 //!   Group ── create (rank 0), join (the others)      rendezvous: rank 0 tells all who is where
 //!     │ allreduce, reduce, broadcast, barrier, allgather, reduce_scatter
 //!     ▼
-//!   Request ── poll, wait, finish (a future)          one at a time
+//!   Request ── poll, wait, finish (a future)          one at a time, or in the group: begin, poll
 //!
 //!   call      what is called, by which algorithm    schedule  who sends what to whom, in steps
 //!   progress  how far that is, by segments          judge     who is to blame
@@ -46,7 +46,7 @@ mod turn;
 pub use crate::abi::collective::FailureReason;
 pub use call::{Algorithm, Call, Collective};
 pub use failure::{Cause, Failure, GroupError, Refusal};
-pub use member::{Group, GroupOptions, Vector};
+pub use member::{Group, GroupOptions, SharedVector, Vector};
 pub use message::SIZE_MAX;
 pub use reduce::{Element, Operation};
 pub use request::Request;

@@ -7,7 +7,7 @@ use super::link::{CONTROL, Link, Phase, SPARE, WINDOW};
 use super::member::{Group, GroupOptions};
 use super::message::{Hello, Message, SIZE_MAX};
 use super::offload::Offload;
-use super::seat::{ENTRIES, seats};
+use super::seat::{ENTRIES, Leafless, Seat, seats};
 use crate::compute::leaf;
 use crate::{ConnectRequest, Context, Error, ErrorCode, Listener, Private};
 use std::collections::VecDeque;
@@ -90,12 +90,13 @@ impl Group {
             let table = Message::Table {
                 group: group.id,
                 members: group.members.clone(),
-                seat: seats.as_ref().map(|seats| seats[rank]),
+                seat: seats.as_ref().map(|seats| seats[rank]).map_err(|it| *it),
             };
             group.tell(rank, &table)?;
         }
-        let offload = seats.map(|seats| Offload::new(seats[0], (0, size), options.again));
-        group.offload = offload.map(Box::new);
+        if size > 1 {
+            group.sit(seats.map(|seats| seats[0]));
+        }
         group.post()?;
         Ok(group)
     }
@@ -152,6 +153,17 @@ impl Group {
         Ok(group)
     }
 
+    /// Takes the place in the tree of switches that rank 0 gives, if there is one.
+    pub(super) fn sit(&mut self, seat: Result<Seat, Leafless>) {
+        match seat {
+            Ok(seat) => {
+                let offload = Offload::new(seat, (self.rank, self.size), self.options.again);
+                self.offload = Some(Box::new(offload));
+            }
+            Err(none) => self.leafless = Some(none),
+        }
+    }
+
     fn new(
         context: &Context,
         listener: Listener,
@@ -176,7 +188,9 @@ impl Group {
         leaves[0] = leaf(&context.inner)?;
         Ok(Self {
             offload: None,
+            leafless: None,
             fallback: None,
+            switched: false,
             leaves,
             context: context.clone(),
             queue: context.create_completion_queue(entries)?,
@@ -193,6 +207,7 @@ impl Group {
             sequence: 0,
             history: VecDeque::with_capacity(REMEMBERED + 1),
             failed: None,
+            begun: None,
             told: Vec::new(),
             lost: Vec::new(),
             attempts: vec![0; size],

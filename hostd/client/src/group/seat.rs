@@ -41,12 +41,25 @@ pub(super) struct Seat {
     pub(super) leaves: u16,
 }
 
-/// Places for members at these leaves; none if one of them has no leaf, or is alone.
-pub(super) fn seats(job: u32, leaves: &[Option<IpAddr>]) -> Option<Vec<Seat>> {
-    let leaves: Vec<IpAddr> = leaves.iter().copied().collect::<Option<_>>()?;
-    if leaves.len() < 2 {
-        return None;
+/// Why a group has no places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Leafless {
+    /// The first member whose hostd knows no leaf.
+    pub(super) rank: usize,
+    /// Others know one, so switches were meant to be used.
+    pub(super) others: bool,
+}
+
+/// Places for members at these leaves, of which there are two at least.
+///
+/// # Errors
+/// One of them has no leaf.
+pub(super) fn seats(job: u32, leaves: &[Option<IpAddr>]) -> Result<Vec<Seat>, Leafless> {
+    if let Some(rank) = leaves.iter().position(Option::is_none) {
+        let others = leaves.iter().any(Option::is_some);
+        return Err(Leafless { rank, others });
     }
+    let leaves: Vec<IpAddr> = leaves.iter().copied().flatten().collect();
     let number = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
     let mut different: Vec<IpAddr> = Vec::new();
     for leaf in &leaves {
@@ -62,7 +75,7 @@ pub(super) fn seats(job: u32, leaves: &[Option<IpAddr>]) -> Option<Vec<Seat>> {
         leaf: number(different.iter().position(|it| it == leaf).unwrap_or(0)),
         leaves: number(different.len()),
     };
-    Some(leaves.iter().enumerate().map(seat).collect())
+    Ok(leaves.iter().enumerate().map(seat).collect())
 }
 
 impl Seat {
@@ -126,8 +139,8 @@ impl Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fallback {
     /// What happened. A reason that names no switch can also be that of one member's hostd, which
-    /// had no room for it ([`FailureReason::Full`]) or does not take part
-    /// ([`FailureReason::NotAllowed`]).
+    /// had no room for it ([`FailureReason::Full`]), does not take part
+    /// ([`FailureReason::NotAllowed`]) or knows no leaf ([`FailureReason::NoLeaf`]).
     pub reason: FailureReason,
     /// The rank whose doing it is, or to whom it happened first.
     pub rank: usize,
@@ -184,7 +197,8 @@ mod tests {
         assert!(one[1].membership(attempt, 1, true).levels().is_empty());
         let question = places[4].question();
         assert!(question.job != 7 && question.levels()[0].trees == u16::MAX);
-        assert_eq!(seats(7, &[leaf(1), None, leaf(1)]), None);
-        assert_eq!(seats(7, &[leaf(1)]), None);
+        let without = |rank, others| Err(Leafless { rank, others });
+        assert_eq!(seats(7, &[leaf(1), None, leaf(1), None]), without(1, true));
+        assert_eq!(seats(7, &[None, None]), without(0, false));
     }
 }

@@ -5,9 +5,8 @@ use super::call::Call;
 use super::failure::{Cause, Failure, GroupError};
 use super::judge::{State, Trial, judge};
 use super::link::{Came, Link, Phase, Tag, Work};
-use super::member::{Group, Vector};
+use super::member::{Group, Held};
 use super::message::{Header, Message};
-use super::offload::Offload;
 use super::progress::{Progress, Transfer};
 use crate::abi::completion::CompletionStatus;
 use crate::abi::descriptor::CompletionOpcode;
@@ -77,7 +76,7 @@ pub(super) struct Flow<'a> {
     /// The byte of the vector at which the parts of `progress` begin.
     pub(super) base: usize,
     pub(super) progress: Progress,
-    pub(super) vector: Option<Vector<'a>>,
+    pub(super) vector: Option<Held<'a>>,
     /// Segments from and to each peer: their numbers.
     pub(super) numbers: Vec<[u32; 2]>,
     /// Something went on then.
@@ -121,7 +120,7 @@ impl Flow<'_> {
     /// Where the vector is.
     pub(super) fn bytes(&self) -> Option<(&Region, usize, usize)> {
         let vector = self.vector.as_ref()?;
-        Some((vector.region, vector.offset, vector.len))
+        Some((&*vector.region, vector.offset, vector.len))
     }
 
     fn is_over(&self) -> bool {
@@ -303,9 +302,7 @@ impl Group {
                 } if from == 0 && self.members.is_empty() => {
                     self.id = group;
                     self.members = members;
-                    let (place, again) = ((self.rank, self.size), self.options.again);
-                    let offload = seat.map(|seat| Offload::new(seat, place, again));
-                    self.offload = offload.map(Box::new);
+                    self.sit(seat);
                 }
                 Message::Inquiry => self.asked = true,
                 Message::Appeal(state, suspicion) if self.rank == 0 => {

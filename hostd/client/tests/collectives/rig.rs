@@ -63,17 +63,23 @@ impl Rig {
     /// Starts `count` hosts; `None` where none can be, as `netns` says.
     #[track_caller]
     pub(crate) fn new(count: usize) -> Option<Self> {
-        Self::start(count, false)
+        Self::start(count, false, |_| "")
     }
 
     /// The same with switchd at the bridge, which all hosts have as their leaf.
     #[track_caller]
     pub(crate) fn with_leaf(count: usize) -> Option<Self> {
-        Self::start(count, true)
+        Self::with_leaf_and(count, |_| "[collective]\nleaf = '10.31.0.200'\n")
+    }
+
+    /// The same, and `[collective]` of the configuration of each host, from 0 on.
+    #[track_caller]
+    pub(crate) fn with_leaf_and(count: usize, of: impl Fn(usize) -> &'static str) -> Option<Self> {
+        Self::start(count, true, of)
     }
 
     #[track_caller]
-    fn start(count: usize, with_leaf: bool) -> Option<Self> {
+    fn start(count: usize, with_leaf: bool, of: impl Fn(usize) -> &'static str) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !netns::privileged() {
             return None;
@@ -94,7 +100,7 @@ impl Rig {
         let hosts: Vec<_> = (1..=count)
             .map(|index| {
                 let namespace = make(format!("{number}-{index}"));
-                start(namespace, bridge.name(), index, with_leaf)
+                start(namespace, bridge.name(), index, of(index - 1))
             })
             .collect();
         let leaf = with_leaf.then(|| leaf(make(format!("{number}-leaf")), bridge.name()));
@@ -209,6 +215,11 @@ impl Rig {
         self.hosts[host].status()
     }
 
+    /// What the daemon of a host has logged.
+    pub(crate) fn log(&self, host: usize) -> String {
+        self.hosts[host].log()
+    }
+
     /// Has the bridge lose one packet in a hundred, each way, at each port.
     pub(crate) fn lose(&self) {
         let folder = tempfile::tempdir().expect("a folder");
@@ -307,7 +318,7 @@ fn leaf(namespace: Namespace, bridge: &str) -> Leaf {
 }
 
 /// A host at port `p{index}` of the bridge, with its daemon.
-fn start(namespace: Namespace, bridge: &str, index: usize, with_leaf: bool) -> Host {
+fn start(namespace: Namespace, bridge: &str, index: usize, collective: &str) -> Host {
     let name = namespace.name().to_owned();
     attach(&namespace, bridge, index);
     let folder = tempfile::tempdir().expect("a folder");
@@ -316,9 +327,7 @@ fn start(namespace: Namespace, bridge: &str, index: usize, with_leaf: bool) -> H
          groups = []\n[[interface]]\nname = 'eth0'\nspeed = '10Gbps'\n",
         folder.path().display()
     );
-    if with_leaf {
-        config.push_str(&format!("[collective]\nleaf = '10.31.0.{LEAF}'\n"));
-    }
+    config.push_str(collective);
     let file = folder.path().join("hostd.toml");
     fs::write(&file, config).expect("written");
     let log = File::create(folder.path().join("log")).expect("a log");

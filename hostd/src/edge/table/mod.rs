@@ -24,7 +24,7 @@ pub use grave::{BURIALS, Burial};
 use grave::{Done, Grave};
 use hearing::Hearing;
 
-use super::collective::CollectiveRing;
+use super::collective::{CollectiveRing, note_fallback};
 use super::command::{Answer, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
 use super::queue_pair::{Link, Remains, TURN, WorkRings};
@@ -266,6 +266,10 @@ impl<M: RegionMemory> Table<M> {
             }
             Asked::JoinJob(new, answer) => reply(answer, self.join_job(session, *new, engine)),
             Asked::QueryLeaf(answer) => reply(answer, Ok(engine.configured_leaf())),
+            Asked::NoteFallback(job, reason, answer) => {
+                note_fallback(engine, job, reason);
+                reply(answer, Ok(()));
+            }
             Asked::LimitSharedQueue(queue, limit, answer) => {
                 let limited = self.limit_shared_queue(session, queue, limit, engine);
                 reply(answer, limited);

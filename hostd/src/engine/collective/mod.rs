@@ -140,21 +140,27 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// An application does without the switch from now on, for a reason that is counted: its
-    /// collectives under way complete as failed, with what is in place.
+    /// collectives under way complete as failed, with what is in place. The number of the job.
     ///
     /// # Errors
     /// [`EngineError::Unknown`]: there is no such membership.
-    pub fn withdraw_member(&mut self, id: MemberId, why: EndReason) -> Result<(), EngineError> {
+    pub fn withdraw_member(&mut self, id: MemberId, why: EndReason) -> Result<u32, EngineError> {
         let now = self.effects.turn;
         let member = self.members.members.get_mut(id.0);
         let member = member.filter(|it| !it.is_forgotten);
         let member = member.ok_or(EngineError::Unknown)?;
         let before = member.is_over();
+        let job = member.job;
         member.withdraw(now);
-        self.statistics.collective.fallbacks[why.index()] += 1;
+        self.note_fallback(why);
         self.note_end(id.0, before);
         self.schedule_member(id.0, now);
-        Ok(())
+        Ok(job)
+    }
+
+    /// Counts that an application does without switches from now on.
+    pub fn note_fallback(&mut self, why: EndReason) {
+        self.statistics.collective.fallbacks[why.index()] += 1;
     }
 
     /// The switch that members ask, if there is one.

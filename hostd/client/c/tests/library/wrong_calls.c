@@ -135,6 +135,15 @@ static void wrong_handles(void *number)
     FAILS(HOSTD_ERR_HANDLE, hostd_group_barrier(group));
     FAILS(HOSTD_ERR_HANDLE, hostd_group_set_idle(group, NULL, NULL));
     FAILS(HOSTD_ERR_HANDLE, hostd_group_uses_switches(group));
+    if (hostd_group_fallback(group) != NULL)
+        exit(1);
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_start_allreduce(group, NULL, memory, 8, HOSTD_TYPE_F32, HOSTD_OP_SUM));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_start_reduce(group, NULL, memory, 8, HOSTD_TYPE_F32, HOSTD_OP_SUM, 0));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_start_broadcast(group, memory, 8, 0));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_start_allgather(group, NULL, memory, 8));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_start_barrier(group));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_poll(group));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_wait(group, 0));
     if (hostd_default_conn_options(&options) != 0 || options.retry_count != 7)
         exit(1);
     FAILS(HOSTD_ERR_HANDLE, hostd_set_conn_options(qp, &options));
@@ -177,6 +186,8 @@ static void wrong_values(void)
     FAILS(HOSTD_ERR_ARGUMENT, hostd_group_allreduce(NULL, NULL, room.bytes, 8, 0, HOSTD_OP_SUM));
     SAYS("type: 0 is none");
     FAILS(HOSTD_ERR_ARGUMENT, hostd_group_allreduce(NULL, NULL, room.bytes, 8, HOSTD_TYPE_F64, 1000));
+    SAYS("op: 1000 is none");
+    FAILS(HOSTD_ERR_ARGUMENT, hostd_group_start_allreduce(NULL, NULL, room.bytes, 8, HOSTD_TYPE_F64, 1000));
     SAYS("op: 1000 is none");
     FAILS(HOSTD_ERR_ARGUMENT,
           hostd_group_allreduce(NULL, NULL, room.bytes, UINT64_MAX / 8, HOSTD_TYPE_F64, HOSTD_OP_SUM));

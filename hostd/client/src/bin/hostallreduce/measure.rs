@@ -131,11 +131,12 @@ pub(crate) fn measure(
         right &= is_right(group, options, &plan, regions, 0)?;
     }
     let (measured, warm_up) = options.repetitions(size);
-    let mut total = Duration::ZERO;
+    let (mut total, mut switched) = (Duration::ZERO, true);
     for round in 0..warm_up + measured {
         let took = once(group, &plan, regions)?;
         if round >= warm_up {
             total += took;
+            switched &= group.last_was_switched();
         }
         if matches!(
             options.collective,
@@ -149,7 +150,8 @@ pub(crate) fn measure(
     }
     let each = total.as_secs_f64() * 1e6 / f64::from(measured);
     let algorithm = options.algorithm.into();
-    gather(context, group, size, measured, each, right, algorithm)
+    let line = gather(context, group, size, measured, each, right, algorithm)?;
+    Ok(line.by_switches(switched))
 }
 
 /// What all members have measured.
@@ -167,7 +169,6 @@ fn gather(
     let table = context.allocate(EACH * ranks, Access::LOCAL_WRITE)?;
     table.write(EACH * rank, &each.to_le_bytes())?;
     table.write(EACH * rank + 8, &u64::from(!right).to_le_bytes())?;
-    let switched = group.uses_switches();
     group.set_algorithm(group::Algorithm::Auto);
     group.allgather(Vector::new(&table, 0, EACH * ranks))?;
     group.set_algorithm(algorithm);
@@ -181,6 +182,5 @@ fn gather(
         times.push(f64::from_le_bytes(words[0]));
         wrong += usize::from(words[1] != [0; 8]);
     }
-    let line = Line::new(bytes, iterations, &times, wrong);
-    Ok(line.by_switches(switched))
+    Ok(Line::new(bytes, iterations, &times, wrong))
 }

@@ -17,8 +17,8 @@ pub(crate) struct Line {
 /// The heading of the table.
 pub(crate) fn heading() -> String {
     format!(
-        "{:>10} {:>10} {:>12} {:>12} {:>12} {:>10}",
-        "bytes", "iterations", "min us", "avg us", "max us", "MB/s"
+        "{:>10} {:>10} {:>12} {:>12} {:>12} {:>10} {:>9}",
+        "bytes", "iterations", "min us", "avg us", "max us", "MB/s", "by"
     )
 }
 
@@ -50,13 +50,14 @@ impl Line {
     /// A line of the table.
     pub(crate) fn text(&self) -> String {
         format!(
-            "{:>10} {:>10} {:>12.2} {:>12.2} {:>12.2} {:>10.2}",
+            "{:>10} {:>10} {:>12.2} {:>12.2} {:>12.2} {:>10.2} {:>9}",
             self.bytes,
             self.iterations,
             self.min,
             self.avg,
             self.max,
-            self.bandwidth()
+            self.bandwidth(),
+            if self.switched { "switches" } else { "hosts" }
         )
     }
 
@@ -96,5 +97,8 @@ mod tests {
         assert!(json.contains("\"megabytes_per_second\":2621.440"), "{json}");
         let columns = |text: &str| text.replace("us", "").split_whitespace().count();
         assert_eq!(columns(&line.text()), columns(&heading()));
+        assert!(line.text().ends_with(" hosts"), "{}", line.text());
+        let line = line.by_switches(true);
+        assert!(line.text().ends_with(" switches"), "{}", line.text());
     }
 }

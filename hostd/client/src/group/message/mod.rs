@@ -5,7 +5,7 @@ use super::agree::{Agreement, Position};
 use super::call::{CALL_LEN, Call};
 use super::failure::{FAILURE_LEN, Failure, Refusal};
 use super::judge::{REMEMBERED, State};
-use super::seat::{Attempt, Seat, Why};
+use super::seat::{Attempt, Leafless, Seat, Why};
 use crate::Private;
 use crate::abi::codec::{DecodeError, Reader, Writer};
 use crate::abi::collective::FailureReason;
@@ -51,8 +51,8 @@ pub(super) enum Message {
     Table {
         group: u64,
         members: Vec<SocketAddr>,
-        /// The receiver's place in the tree of switches, if there is one.
-        seat: Option<Seat>,
+        /// The receiver's place in the tree of switches, or why there is none.
+        seat: Result<Seat, Leafless>,
     },
     /// The sender ends its part in good order, after so many collectives.
     Goodbye(u32),
@@ -117,15 +117,22 @@ fn read_state(reader: &mut Reader<'_>) -> Result<State, DecodeError> {
 
 type Written = Writer<CONTROL_LEN>;
 
-fn write_seat(writer: Written, seat: Option<&Seat>) -> Written {
-    let Some(seat) = seat else {
-        return writer.bytes(&[0; SEAT_LEN]);
-    };
-    let writer = writer.u32(seat.job).u16(seat.rank).u16(seat.size);
-    writer.u16(seat.leaf).u16(seat.leaves)
+/// Without leaves it is none: the rank is that of who has none then, and the job tells of the
+/// others.
+fn write_seat(writer: Written, seat: &Result<Seat, Leafless>) -> Written {
+    match seat {
+        Ok(seat) => {
+            let writer = writer.u32(seat.job).u16(seat.rank).u16(seat.size);
+            writer.u16(seat.leaf).u16(seat.leaves)
+        }
+        Err(none) => {
+            let writer = writer.u32(none.others.into()).u16(rank(Some(none.rank)));
+            writer.u16(0).u16(0).u16(0)
+        }
+    }
 }
 
-fn read_seat(reader: &mut Reader<'_>) -> Result<Option<Seat>, DecodeError> {
+fn read_seat(reader: &mut Reader<'_>) -> Result<Result<Seat, Leafless>, DecodeError> {
     let seat = Seat {
         job: reader.u32()?,
         rank: reader.u16()?,
@@ -133,7 +140,11 @@ fn read_seat(reader: &mut Reader<'_>) -> Result<Option<Seat>, DecodeError> {
         leaf: reader.u16()?,
         leaves: reader.u16()?,
     };
-    Ok((seat.leaves > 0).then_some(seat))
+    let none = Leafless {
+        rank: seat.rank.into(),
+        others: seat.job != 0,
+    };
+    Ok(if seat.leaves > 0 { Ok(seat) } else { Err(none) })
 }
 
 fn write_why(writer: Written, why: &Why) -> Written {
@@ -273,7 +284,7 @@ impl Message {
                 let table = members.iter().fold(head, |writer, member| {
                     writer.address(member.ip()).u16(member.port())
                 });
-                write_seat(table, seat.as_ref())
+                write_seat(table, seat)
             }
             Self::Goodbye(sequence) => begin(5, 0).u32(*sequence),
             Self::Appeal(state, suspicion) => {

@@ -94,7 +94,7 @@ fn every() -> Vec<Message> {
         Message::Table {
             group: 1 << 50,
             members: (0..64).map(member).collect(),
-            seat: Some(Seat {
+            seat: Ok(Seat {
                 job: 1 << 31,
                 rank: 3,
                 size: 7,
@@ -105,7 +105,10 @@ fn every() -> Vec<Message> {
         Message::Table {
             group: 5,
             members: (0..2).map(member).collect(),
-            seat: None,
+            seat: Err(Leafless {
+                rank: 63,
+                others: true,
+            }),
         },
         Message::Goodbye(6),
         Message::Appeal(state.clone(), suspicion),

@@ -20,6 +20,7 @@ use super::super::turn::{Flow, Stage};
 use super::state::{NAME, Offload, State};
 use crate::Slice;
 use crate::abi::collective::{self, Buffer, CollectiveWork, FailureReason};
+use crate::compute::note_fallback;
 use std::time::Duration;
 
 /// How long the switches may take to admit the members once all are ready.
@@ -72,7 +73,7 @@ impl Group {
             return self.stop(offload, flow);
         }
         match flow.stage {
-            Stage::Begin => self.begin(offload, flow),
+            Stage::Begin => self.begin_there(offload, flow),
             Stage::Asking(since) => self.asking(offload, flow, since),
             Stage::Joining(since) if since.elapsed() >= JOIN_WITHIN => {
                 offload.stop = Some(Why {
@@ -151,10 +152,23 @@ impl Group {
         posts.post(&work).map_err(|error| self.broken(error))
     }
 
+    /// Has this member's hostd count that it does without switches, if it has no membership.
+    pub(super) fn note_fallback(
+        &mut self,
+        job: u32,
+        reason: FailureReason,
+    ) -> Result<(), GroupError> {
+        let noted = note_fallback(&self.context.inner, job, reason);
+        noted.map_err(|error| self.broken(error))
+    }
+
     /// Ends this member's part at the switch. What is under way completes, and says how far it is.
     pub(super) fn withdraw(&mut self, offload: &mut Offload, why: Why) -> Result<(), GroupError> {
         if std::mem::replace(&mut offload.withdrawn, true) {
             return Ok(());
+        }
+        if !matches!(offload.state, State::Joined(_)) {
+            return self.note_fallback(offload.seat.job, why.reason);
         }
         let name = offload.name;
         let withdrawal = collective::Collective::Withdrawal(why.reason);

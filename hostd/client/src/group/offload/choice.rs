@@ -2,9 +2,11 @@
 
 use super::super::again::is_due;
 use super::super::call::{Algorithm, Call, Collective};
+use super::super::failure::GroupError;
 use super::super::member::Group;
-use super::super::seat::Fallback;
+use super::super::seat::{Fallback, Leafless};
 use super::state::State;
+use crate::abi::collective::FailureReason;
 
 /// The longest vector that goes through switches: of a longer one nobody would hear for long.
 const LEN_MAX: u64 = 64 << 20;
@@ -16,8 +18,16 @@ impl Group {
         chosen && self.offload.as_ref().is_some_and(|it| it.is_used())
     }
 
-    /// Why the group goes on without the switches that it went through, if it does. Nothing if it
-    /// never did, or has gone back to them.
+    /// Whether the last collective went through the switches, to its end. Not all can, also while
+    /// others of the group do.
+    pub fn last_was_switched(&self) -> bool {
+        self.switched
+    }
+
+    /// Why the group does without switches, if it does though they were meant to be used: it went
+    /// through them before, or they refused it, or a host knows no leaf while others do or
+    /// [`Algorithm::Inc`] is asked for. Known once a collective was called that switches can do.
+    /// Nothing while it goes through them.
     pub fn fallback(&self) -> Option<Fallback> {
         self.fallback
     }
@@ -29,11 +39,6 @@ impl Group {
         let Some(offload) = self.offload.as_ref().filter(|_| chosen) else {
             return Way::Hosts;
         };
-        let possible = match call.collective {
-            Collective::Barrier => true,
-            Collective::Allgather | Collective::ReduceScatter(..) => false,
-            _ => (1..=LEN_MAX).contains(&call.len),
-        };
         // Leaves of their own would add in another order than that of the ranks.
         let in_order = match (&offload.state, &offload.tried) {
             (State::Joined(_), _) => offload.deterministic,
@@ -41,7 +46,7 @@ impl Group {
             _ => offload.seat.leaves == 1,
         };
         let ordered = self.deterministic && call.depends_on_order();
-        if !possible || (ordered && !in_order) {
+        if !possible(call) || (ordered && !in_order) {
             return Way::Hosts;
         }
         let due = || offload.next.is_some_and(|next| is_due(sequence, next));
@@ -51,6 +56,43 @@ impl Group {
             State::Over if due() => Way::Asked,
             State::Over => Way::Hosts,
         }
+    }
+
+    /// Takes note that collective `sequence` goes between the hosts for want of a leaf, the first
+    /// time that one does which is meant to go through switches.
+    pub(in super::super) fn note_leafless(
+        &mut self,
+        call: &Call,
+        sequence: u32,
+    ) -> Result<(), GroupError> {
+        let Some(Leafless { rank, others }) = self.leafless else {
+            return Ok(());
+        };
+        let meant = match self.algorithm {
+            Algorithm::Inc => true,
+            Algorithm::Auto => others,
+            _ => false,
+        };
+        if !meant || !possible(call) || self.fallback.is_some() {
+            return Ok(());
+        }
+        let reason = FailureReason::NoLeaf;
+        self.fallback = Some(Fallback {
+            reason,
+            rank,
+            sequence,
+            done: 0,
+        });
+        self.note_fallback(0, reason)
+    }
+}
+
+/// Whether switches can do it.
+fn possible(call: &Call) -> bool {
+    match call.collective {
+        Collective::Barrier => true,
+        Collective::Allgather | Collective::ReduceScatter(..) => false,
+        _ => (1..=LEN_MAX).contains(&call.len),
     }
 }
 

@@ -22,7 +22,7 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 impl Group {
     /// A collective begins that goes through the switches, or about which all ask.
-    pub(super) fn begin(
+    pub(super) fn begin_there(
         &mut self,
         offload: &mut Offload,
         flow: &mut Flow<'_>,

@@ -80,7 +80,8 @@ impl Lossless {
         with_peers: bool,
     ) -> Vec<u64> {
         let mut table = ports(options, plan, node);
-        let mut qos: Table = self.qos().parse().expect("written below");
+        let qos = self.qos(options.compute);
+        let mut qos: Table = qos.parse().expect("written below");
         if with_peers {
             tell(&mut qos, plan, node);
         }
@@ -105,8 +106,9 @@ impl Lossless {
     }
 
     /// `[qos]` of its switch: hostd's data, which is of priority 3, is lossless. Of peers it says
-    /// nothing: they tell themselves what follows a pause.
-    pub(super) fn qos(&self) -> String {
+    /// nothing: they tell themselves what follows a pause. Switches that compute have jobs and
+    /// data share links by weight: neither waits for the other without end.
+    pub(super) fn qos(&self, computes: bool) -> String {
         let Lossless {
             buffer,
             xoff,
@@ -115,6 +117,10 @@ impl Lossless {
             kmin,
             kmax,
         } = self;
+        let (weight, shared) = match computes {
+            true => ("weight = 40", self.beside_data()),
+            false => ("", String::new()),
+        };
         format!(
             r#"
 [buffer]
@@ -132,11 +138,30 @@ headroom = "auto"
 [[queue]]
 queues = [3]
 lossless = true
+{weight}
 [queue.wred]
 min_bytes = {kmin}
 max_bytes = {kmax}
 [watchdog]
 detection_time_milliseconds = {STORM_MS}
+{shared}"#
+        )
+    }
+
+    /// The queues that share links with hostd's data: best effort and jobs, which are of priority 2
+    /// and are marked as the data is. What is lost of these is sent again.
+    fn beside_data(&self) -> String {
+        let Lossless { kmin, kmax, .. } = self;
+        format!(
+            r#"[[queue]]
+queues = [0, 1]
+weight = 10
+[[queue]]
+queues = [2]
+weight = 40
+[queue.wred]
+min_bytes = {kmin}
+max_bytes = {kmax}
 "#
         )
     }

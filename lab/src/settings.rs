@@ -157,10 +157,7 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
 /// that all of them have a route to.
 fn compute(plan: &Topology, node: &Node) -> Table {
     let text = |address: IpAddr| Value::String(address.to_string());
-    let mut all = table([
-        ("enabled", Value::Boolean(true)),
-        ("dscp", Value::Integer(JOBS_DSCP)),
-    ]);
+    let mut all = table([("enabled", Value::Boolean(true))]);
     if node.role == NodeRole::Leaf {
         let up = plan.links.iter().filter(|it| it.lower.node == node.name);
         let parents = up.map(|link| text(link.upper.addresses[0].0)).collect();
@@ -171,9 +168,6 @@ fn compute(plan: &Topology, node: &Node) -> Table {
     all
 }
 
-/// What switches and hosts send for jobs has priority 3, as hostd's data.
-const JOBS_DSCP: i64 = 26;
-
 /// `[collective]` of a host: all hosts of a leaf know it by the same address. What is late because
 /// a switch waits for a core is not lost.
 fn collective(plan: &Topology, node: &Node) -> Table {
@@ -183,7 +177,6 @@ fn collective(plan: &Topology, node: &Node) -> Table {
     let leaf = plan.address(leaf, false).expect("a leaf has links");
     table([
         ("leaf", Value::String(leaf.to_string())),
-        ("dscp", Value::Integer(JOBS_DSCP)),
         ("rto_min_us", Value::Integer(LATE_BY_US)),
         ("rto_initial_us", Value::Integer(2 * LATE_BY_US)),
     ])
@@ -236,7 +229,7 @@ fn qos(options: &Options, plan: &Topology, node: &Node) -> Option<Table> {
             }
         }
         Qos::Lossless => {
-            let lossless = Lossless::at(options, plan, node).qos();
+            let lossless = Lossless::at(options, plan, node).qos(options.compute);
             Some(lossless.parse().expect("written below"))
         }
     }
@@ -329,10 +322,12 @@ mod tests {
     use common::schedulers::PauseAnnouncement;
     use common::time::Span;
     use common::units::Rate;
+    use common::wire::compute::DSCP;
     use common::wire::schedule::{PauseTerms, Role};
     use common::xdp::limits::RING_MAX;
     use switchd::config::{Config, PortFacts};
     use switchd::limits::CELL;
+    use switchd::tables::policy::Schedule;
 
     /// SW-40: all daemons of a laboratory that computes take their configuration. The hosts of a
     /// leaf ask it at one address, and leaves ask all spines.
@@ -359,6 +354,36 @@ mod tests {
         };
         assert_eq!(leaf("h1"), leaf("h2"));
         assert_eq!(leaf("h3").as_deref(), Some("10.2.3.1"));
+    }
+
+    /// SW-40: whatever the classes of a laboratory, jobs have a queue that best effort, hostd's data
+    /// and its acknowledgements do not have, and hosts and switches send them with the same DSCP.
+    /// Where queues have weights, that of jobs has one.
+    #[test]
+    fn jobs_have_a_queue_of_their_own() {
+        for qos in [Qos::Plain, Qos::Uet, Qos::Lossless] {
+            let options = Options {
+                compute: true,
+                qos,
+                ..Options::default()
+            };
+            let plan = Topology::plan(&options);
+            let host = hostd(&options, &plan, plan.known("h1").unwrap());
+            assert!(!host["collective"].as_table().unwrap().contains_key("dscp"));
+            for node in plan.nodes.iter().filter(|node| node.role.is_switch()) {
+                let config: Config = switchd(&options, &plan, node).try_into().unwrap();
+                assert_eq!(config.compute.dscp, DSCP, "{qos:?}");
+                let facts = facts(&options, &plan, node, &config);
+                let policy = config.qos.compile(&facts).unwrap().policy;
+                let class = |dscp| policy.classify.class_of_dscp(dscp);
+                let jobs = class(config.compute.dscp);
+                let others = [0, 26, 46].map(class);
+                assert!(!others.contains(&jobs), "{qos:?}: {jobs} of {others:?}");
+                let schedule = policy.ports[0].queues[usize::from(jobs)].schedule;
+                let strict = schedule == Schedule::Strict;
+                assert_eq!(strict, qos == Qos::Plain, "{qos:?}: {schedule:?}");
+            }
+        }
     }
 
     /// What the peer of a port of `node` tells of pauses: hostd as it is shipped, or the switch

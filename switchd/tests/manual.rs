@@ -1,5 +1,5 @@
 //! `docs/traffic-manager.md`, the manual of the traffic manager: its configurations are accepted,
-//! and the numbers of its examples are true.
+//! and the numbers of its examples are true; and the class of jobs in `docs/compute.md`.
 
 use common::config::load_text;
 use common::time::{Span, Time};
@@ -92,6 +92,34 @@ fn every_configuration_is_accepted() {
         let compiled = compiled(&config).unwrap_or_else(|error| panic!("{error}\n{block}"));
         assert_eq!(compiled.warnings, Vec::<String>::new(), "{block}");
     }
+}
+
+/// SW-40: without a configuration jobs have a queue that best effort, hostd's data and its
+/// acknowledgements do not have; with that of `docs/compute.md` it has the share and the marks that
+/// are written there.
+#[test]
+fn jobs_have_a_class_of_their_own() {
+    let own = |config: &Config| {
+        let compiled = compiled(config).expect("accepted");
+        assert_eq!(compiled.warnings, Vec::<String>::new());
+        let class = |dscp| compiled.policy.classify.class_of_dscp(dscp);
+        let jobs = class(config.compute.dscp);
+        assert_eq!([0, 26, 46].map(class), [0, 3, 5]);
+        assert_eq!(jobs, 2);
+        compiled.policy.ports[0].queues[usize::from(jobs)].clone()
+    };
+    let strict = own(&parsed("ports = [\"swp*\"]\n"));
+    assert_eq!(strict.schedule, Schedule::Strict);
+    let blocks = blocks(include_str!("../../docs/compute.md")).into_iter();
+    let mut blocks = blocks.filter(|block| block.starts_with("# switchd.toml\n"));
+    let config = parsed(blocks.next().expect("an example"));
+    assert!(config.compute.enabled && blocks.next().is_none());
+    let shared = own(&config);
+    assert_eq!(shared.schedule, Schedule::Dwrr(30));
+    let Curve::Linear { kmin, kmax, .. } = shared.wred.expect("marks").profile.curve else {
+        panic!("{shared:?}");
+    };
+    assert_eq!((kmin, kmax), (30_000, 120_000));
 }
 
 /// SW-12: the tables of headroom are what is computed.
@@ -299,12 +327,12 @@ fn the_shipped_profile_has_the_thresholds_that_it_says() {
         .policy;
     let queues = &policy.ports[0].queues;
     let mut said = vec![250_000, 500_000];
-    for low in [&queues[0], &queues[3]] {
+    for low in [&queues[0], &queues[2], &queues[3]] {
         let Curve::Linear { kmin, kmax, .. } = low.wred.expect("marks").profile.curve else {
             panic!("{low:?}");
         };
         assert_eq!(low.limit, Some(Limit::Static(1_250_000 / 256)));
-        assert_eq!(low.schedule, Schedule::Dwrr(12));
+        assert_eq!(low.schedule, Schedule::Dwrr(8));
         said.extend([kmin, kmax, 1_250_000]);
     }
     assert_eq!(
@@ -315,7 +343,7 @@ fn the_shipped_profile_has_the_thresholds_that_it_says() {
         assert_eq!(queue.limit, Some(Limit::Static(500_000 / 256)));
     }
     let of_priority = policy.classify.class_of_priority;
-    assert_eq!(of_priority, [0, 0, 0, 3, 4, 5, 5, 5]);
+    assert_eq!(of_priority, [0, 0, 2, 3, 4, 5, 5, 5]);
     for bytes in said {
         assert!(PROFILE.contains(&bytes.to_string()), "{bytes}");
     }

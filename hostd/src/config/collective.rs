@@ -4,7 +4,7 @@ use crate::limits;
 use crate::verbs::{CollectiveConfig, Secret};
 use common::config::{Refusals, within};
 use common::time::Span;
-use common::wire::compute::{PORT, SLOTS_MAX};
+use common::wire::compute::{DSCP, PORT, SLOTS_MAX};
 use common::wire::ip::Ecn;
 use common::wire::udp::ROCE_PORT;
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ impl Default for Collective {
             leaf: None,
             port: PORT,
             secret_file: None,
-            dscp: 26,
+            dscp: DSCP,
             memberships: 256,
             slots: 512,
             staging_mib: 64,

@@ -1,7 +1,7 @@
 //! What is configured of in-network compute, for one worker.
 
 use common::time::Span;
-use common::wire::compute::{Join, Operation, PAYLOAD_MAX, PORT};
+use common::wire::compute::{DSCP, Join, Operation, PAYLOAD_MAX, PORT};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 
@@ -52,7 +52,7 @@ impl Default for Settings {
             lease: Span::from_secs(2),
             forming: Span::from_secs(5),
             remembered: Span::from_secs(10),
-            dscp: 0,
+            dscp: DSCP,
         }
     }
 }

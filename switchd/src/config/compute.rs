@@ -3,7 +3,7 @@
 use crate::compute::Settings;
 use common::config::{Refusal, Refusals, whole_prefix, within};
 use common::time::Span;
-use common::wire::compute::{PAYLOAD_MAX, PORT, SLOTS_MAX};
+use common::wire::compute::{DSCP, PAYLOAD_MAX, PORT, SLOTS_MAX};
 use common::wire::udp::ROCE_PORT;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl Default for Compute {
             lease_milliseconds: 2_000,
             forming_seconds: 5,
             remembered_seconds: 10,
-            dscp: 0,
+            dscp: DSCP,
         }
     }
 }

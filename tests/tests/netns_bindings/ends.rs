@@ -30,6 +30,13 @@ impl Rig {
         Self::with(fabric(name).compute())
     }
 
+    /// Runs `work` where groups reduce between the hosts, and where they do so through switches.
+    pub(crate) fn both_ways(name: &str, work: impl Fn(&Self)) {
+        for make in [Self::new, Self::computing] {
+            work(&make(name));
+        }
+    }
+
     fn with(lab: Builder) -> Self {
         let alone = exclusive().unwrap();
         let system = tempfile::tempdir().unwrap();
@@ -83,6 +90,35 @@ impl Rig {
         assert!(!ports.is_empty());
         let bytes = ports.iter().map(|port| port["tx_bytes"].as_u64().unwrap());
         bytes.sum()
+    }
+
+    /// Vectors of members that switches have added, all switches together.
+    pub(crate) fn added(&self) -> u64 {
+        let nodes = self.lab.plan().nodes.iter();
+        let switches = nodes.filter(|node| node.role.is_switch());
+        let added = switches.map(|switch| {
+            let url = ["curl", "-sf", "http://127.0.0.1:9101/metrics"];
+            let text = self.lab.host(&switch.name).run(url).unwrap().expect_ok();
+            let mut lines = text.lines();
+            let count =
+                lines.find_map(|it| it.strip_prefix("switchd_compute_contributions_total "));
+            // Switches that compute for nobody have no such metric.
+            count.map_or(0, |count| count.parse().unwrap())
+        });
+        added.sum()
+    }
+
+    /// What was done since the switches had added `before` vectors went through them, and was never
+    /// done without them; where they do not compute they have added nothing.
+    pub(crate) fn assert_reduced(&self, before: u64) {
+        let added = self.added() - before;
+        println!("{}: switches have added {added} vectors", self.lab.name());
+        assert_eq!(added > 0, self.lab.options().compute, "{added} vectors");
+        for host in self.lab.hosts() {
+            let status = self.lab.host(host).run(["hostctl", "status"]).unwrap();
+            let status = status.expect_ok();
+            assert!(!status.contains("fallbacks from switches"), "{status}");
+        }
     }
 
     /// A program on a host, which finds the installed library and the tree's Python package.

@@ -69,7 +69,7 @@ fn root(rig: &Rig) -> String {
 /// Members of a program that checks its results: short vectors, long ones, and one of several
 /// pieces; then one member with another length than the others.
 fn carry_out(rig: &Rig, words: &[String], counts: &[usize]) {
-    let before = rig.sent("h1");
+    let (before, added) = (rig.sent("h1"), rig.added());
     for (at, count) in counts.iter().enumerate() {
         let port = 7100 + u16::try_from(at).unwrap();
         let outputs = members(rig, words, port, |_| count.to_string());
@@ -87,6 +87,7 @@ fn carry_out(rig: &Rig, words: &[String], counts: &[usize]) {
     }
     let least = counts.iter().max().unwrap() * 4;
     assert!(rig.sent("h1") - before > least as u64, "not by hostd");
+    rig.assert_reduced(added);
     let wrong = 3;
     let more = |rank| if rank == wrong { "17" } else { "16" }.to_owned();
     for output in members(rig, words, 7200, more) {
@@ -98,16 +99,18 @@ fn carry_out(rig: &Rig, words: &[String], counts: &[usize]) {
 }
 
 /// HT-50: four members in C on two hosts reduce, broadcast, gather and meet, in registered memory
-/// and in other, with exact results; a member that calls something else is named to all.
+/// and in other, with exact results; a member that calls something else is named to all. Between
+/// the hosts, and through the switches.
 #[test]
 fn collectives_in_c() {
     if !privileged() {
         return;
     }
-    let rig = Rig::new("cgroup");
-    let words = c(&rig.example("collectives"));
-    // The last one has two pieces.
-    carry_out(&rig, &words, &[1, 1000, 1_200_000]);
+    Rig::both_ways("cgroup", |rig| {
+        let words = c(&rig.example("collectives"));
+        // The last one has two pieces.
+        carry_out(rig, &words, &[1, 1000, 1_200_000]);
+    });
 }
 
 /// HT-50: the same in Python with arrays of numpy, of every type.
@@ -116,7 +119,6 @@ fn collectives_in_python() {
     if !privileged() {
         return;
     }
-    let rig = Rig::new("pygroup");
     let words = python("hostd/client/python/examples/collectives.py");
-    carry_out(&rig, &words, &[1, 20_000]);
+    Rig::both_ways("pygroup", |rig| carry_out(rig, &words, &[1, 20_000]));
 }

@@ -98,62 +98,66 @@ impl Mpi {
     }
 
     /// A program gives the same with hostd as without it; with it, its bytes go by hostd, and
-    /// if some ranks have no daemon each of these says so once, and none uses it.
+    /// if some ranks have no daemon each of these says so once, and none uses it. Where switches
+    /// compute they do so without being asked to, and only when ranks have hostd.
     fn compare(self, rig: &Rig, words: &[String], least: u64) {
         let shim = self.shim(rig);
-        let start = rig.sent("h1");
+        let (start, added) = (rig.sent("h1"), rig.added());
         let (expected, wrong) = self.run(rig, &shim, words, By::Mpi);
         assert!(expected.len() > 40, "{expected:?}");
         assert!(!wrong.contains("hostd"), "{wrong}");
         let before = rig.sent("h1");
         assert!(before - start < 100_000, "{} bytes", before - start);
+        assert_eq!(rig.added(), added, "without hostd");
         let (lines, wrong) = self.run(rig, &shim, words, By::Hostd);
         assert_eq!(lines, expected, "{wrong}");
         assert!(!wrong.contains("hostd:"), "{wrong}");
         let sent = rig.sent("h1") - before;
         assert!(sent > least, "{sent} bytes by hostd");
-        let before = rig.sent("h1");
+        rig.assert_reduced(added);
+        let (before, added) = (rig.sent("h1"), rig.added());
         let (lines, wrong) = self.run(rig, &shim, words, By::Half);
         assert_eq!(lines, expected, "{wrong}");
         let sent = rig.sent("h1") - before;
         assert!(sent < 100_000, "{sent} bytes by hostd");
+        assert_eq!(rig.added(), added, "half of the ranks have no hostd");
         let complaints = wrong.matches("MPI's own collectives are used").count();
         assert_eq!(complaints, RANKS / 2, "{wrong}");
         rig.with_lab(|lab| assert_healthy(lab, &FORMING));
     }
 
-    fn compare_program(self, name: &str) {
-        let rig = Rig::new(name);
+    fn compare_program(self, rig: &Rig) {
         let source = root().join("tests/tests/netns_bindings/mpi_program.c");
-        let program = self.compile(&rig, &source, "program", &[]);
+        let program = self.compile(rig, &source, "program", &[]);
         // The longest vector has 12 MB, and is reduced four times.
-        self.compare(&rig, &c(&program), 30_000_000);
+        self.compare(rig, &c(&program), 30_000_000);
     }
 }
 
 /// HT-50: a C program gets the same of Open MPI with hostd and without: reductions of several
 /// types, operations and lengths, in place, to roots, on parts of the ranks, messages of differing
-/// types; what hostd does not know is MPI's, and its messages go on meanwhile.
+/// types; what hostd does not know is MPI's, and its messages go on meanwhile. Between the hosts,
+/// and through the switches.
 #[test]
 fn c_program_with_open_mpi() {
     if privileged() {
-        Mpi::Open.compare_program("ompi");
+        Rig::both_ways("ompi", |rig| Mpi::Open.compare_program(rig));
     }
 }
 
-/// HT-50: the same with MPICH.
+/// HT-50: the same with MPICH, through the switches.
 #[test]
 fn c_program_with_mpich() {
     if privileged() {
-        Mpi::Mpich.compare_program("mpich");
+        Mpi::Mpich.compare_program(&Rig::computing("mpich"));
     }
 }
 
-/// HT-50: mpi4py, unchanged.
+/// HT-50: mpi4py, unchanged, through the switches.
 #[test]
 fn mpi4py_with_open_mpi() {
     if privileged() {
-        let rig = Rig::new("mpi4py");
+        let rig = Rig::computing("mpi4py");
         let words = python("tests/tests/netns_bindings/mpi_program.py");
         Mpi::Open.compare(&rig, &words, 1_000_000);
     }

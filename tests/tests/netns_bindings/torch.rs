@@ -58,19 +58,26 @@ fn train(rig: &Rig, backend: &str) -> Vec<f64> {
 }
 
 /// HT-50: DistributedDataParallel trains with the backend "hostd" as it does with gloo: the losses
-/// of all steps are equal within 1e-5. Other collectives of tensors have exact results.
+/// of all steps are equal within 1e-5. Other collectives of tensors have exact results. Between the
+/// hosts, and through the switches.
 #[test]
 fn distributed_data_parallel_trains_as_with_gloo() {
     if !privileged() {
         return;
     }
-    let rig = Rig::new("torch");
-    let expected = train(&rig, "gloo");
+    Rig::both_ways("torch", compare);
+}
+
+fn compare(rig: &Rig) {
+    let added = rig.added();
+    let expected = train(rig, "gloo");
+    assert_eq!(rig.added(), added, "by gloo");
     let before = rig.sent("h1");
-    let losses = train(&rig, "hostd");
+    let losses = train(rig, "hostd");
     let sent = rig.sent("h1") - before;
     // 10,504 parameters of 4 bytes in each of 40 steps.
     assert!(sent > 1_000_000, "{sent} bytes by hostd");
+    rig.assert_reduced(added);
     assert_eq!((expected.len(), losses.len()), (40, 40));
     assert!(expected[39] < expected[0] / 2.0, "{expected:?}");
     for (step, (loss, other)) in losses.iter().zip(&expected).enumerate() {
@@ -82,18 +89,21 @@ fn distributed_data_parallel_trains_as_with_gloo() {
 }
 
 /// HT-50: a rank that ends in the middle of a training is named to the others by an error in their
-/// backward pass, at once.
+/// backward pass, at once. Between the hosts, and through the switches.
 #[test]
 fn a_lost_rank_ends_the_training_of_the_others() {
     if !privileged() {
         return;
     }
-    let rig = Rig::new("lost");
-    for (rank, said) in run(&rig, "hostd", &["lost"]).iter().enumerate() {
-        let named = said.contains("in step 20: ") && said.contains("rank 3 is lost");
-        assert_eq!(named, rank != 3, "{rank}: {said}");
-    }
-    rig.with_lab(|lab| assert_healthy(lab, &FORMING));
+    Rig::both_ways("lost", |rig| {
+        let added = rig.added();
+        for (rank, said) in run(rig, "hostd", &["lost"]).iter().enumerate() {
+            let named = said.contains("in step 20: ") && said.contains("rank 3 is lost");
+            assert_eq!(named, rank != 3, "{rank}: {said}");
+        }
+        rig.assert_reduced(added);
+        rig.with_lab(|lab| assert_healthy(lab, &FORMING));
+    });
 }
 
 /// HT-50: the backend warns, once and at rank 0, that it does without the switches that were to be

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hostd_client::group::{Element, Group, GroupError, GroupOptions, Operation, Vector};
 use hostd_client::{Access, Context, Region};
 use lab::observe::{fabric, rows};
-use lab::{Lab, node_dir};
+use lab::{Builder, Lab, node_dir};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
@@ -23,23 +23,56 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// A laboratory of so many leaves, spines and hosts.
-    pub(crate) fn new(name: &str, [leaves, spines, hosts]: [u8; 3]) -> Self {
-        let lab = fabric(name).size(leaves, spines, hosts).compute();
+    pub(crate) fn new(name: &str, size: [u8; 3]) -> Self {
+        Self::with(fabric(name), size)
+    }
+
+    /// The same of a laboratory that is otherwise as given.
+    pub(crate) fn with(lab: Builder, [leaves, spines, hosts]: [u8; 3]) -> Self {
+        let lab = lab.size(leaves, spines, hosts).compute();
         Self {
             lab: lab.up().unwrap(),
             port: AtomicU16::new(19_000),
         }
     }
 
-    /// Changes what a switch computes by, and starts it again.
+    /// Changes what a switch computes by, or how a host takes part in that, and starts its daemon
+    /// again.
     pub(crate) fn configure(&self, node: &str, key: &str, value: impl Into<toml::Value>) {
-        let path = node_dir(self.lab.name(), node).join("switchd.toml");
+        let (file, section) = match self.lab.hosts().contains(&node) {
+            true => ("hostd.toml", "collective"),
+            false => ("switchd.toml", "compute"),
+        };
+        let path = node_dir(self.lab.name(), node).join(file);
         let text = std::fs::read_to_string(&path).unwrap();
         let mut all: toml::Table = text.parse().unwrap();
-        let compute = all["compute"].as_table_mut().unwrap();
-        compute.insert(key.to_owned(), value.into());
+        let section = all[section].as_table_mut().unwrap();
+        section.insert(key.to_owned(), value.into());
         std::fs::write(&path, all.to_string()).unwrap();
         self.lab.restart(node).unwrap();
+    }
+
+    /// Gives a daemon a secret, a digit 64 times, and starts it again.
+    pub(crate) fn give_secret(&self, node: &str, digit: char) {
+        let file = node_dir(self.lab.name(), node).join("compute.secret");
+        let secret: String = std::iter::repeat_n(digit, 64).collect();
+        std::fs::write(&file, secret).unwrap();
+        self.configure(node, "secret_file", file.display().to_string());
+    }
+
+    /// The value of a metric without labels of a daemon.
+    pub(crate) fn metric(&self, node: &str, name: &str) -> u64 {
+        let port = match self.lab.hosts().contains(&node) {
+            true => 9102,
+            false => 9101,
+        };
+        let url = format!("http://127.0.0.1:{port}/metrics");
+        let said = self.lab.host(node).run(["curl", "-sf", &url]).unwrap();
+        let said = said.expect_ok();
+        let mut lines = said.lines().filter_map(|line| line.split_once(' '));
+        let value = lines.find(|(it, _)| *it == name).map(|(_, value)| value);
+        let value = value.unwrap_or_else(|| panic!("{node} has no {name}: {said}"));
+        value.parse().unwrap()
     }
 
     /// Where rank 0 of the next group waits.
@@ -128,6 +161,11 @@ impl Rig {
         status.contains(&line)
     }
 
+    /// Whether hostd of a host has counted such for any reason.
+    pub(crate) fn has_fallen_back(&self, host: &str) -> bool {
+        self.fallbacks(host, "")
+    }
+
     /// Bytes that a node has sent through an interface.
     pub(crate) fn sent(&self, node: &str, interface: &str) -> u64 {
         let file = format!("/sys/class/net/{interface}/statistics/tx_bytes");
@@ -162,6 +200,15 @@ impl Rig {
         };
         self.group(size, member, || {});
         least.into_inner().unwrap()
+    }
+}
+
+/// Sets a value when it is dropped, by a panic too: members that look for it end.
+pub(crate) struct AtEnd<'a>(pub(crate) &'a AtomicUsize, pub(crate) usize);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(self.1, Ordering::Relaxed);
     }
 }
 
@@ -210,6 +257,15 @@ pub(crate) fn read(region: &Region, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     region.read(0, &mut bytes).unwrap();
     bytes
+}
+
+/// What rank 0 says, yes or no: an allreduce, so all go on at the same time.
+pub(crate) fn told_by_root(context: &Context, group: &mut Group, own: bool) -> bool {
+    let memory = region(context, &[u8::from(own && group.rank() == 0), 0, 0, 0]);
+    let (sum, element) = (Operation::Sum, Element::U32);
+    let vector = Vector::new(&memory, 0, 4);
+    group.allreduce(sum, element, vector).unwrap();
+    read(&memory, 4)[0] == 1
 }
 
 /// An allreduce of which every byte is compared.

@@ -49,6 +49,10 @@ use layout::{HEADER, VERSION, checksum, field, refused};
 /// The UDP port of switches unless another is configured: IANA has assigned none of 4793 to 4799.
 pub const PORT: u16 = 4795;
 
+/// The DSCP of messages unless another is configured: AF21. It has priority 2, which hosts give
+/// nothing else, so jobs have a queue of their own.
+pub const DSCP: u8 = 18;
+
 /// Marks of a message, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u8);

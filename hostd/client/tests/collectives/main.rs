@@ -4,9 +4,10 @@
 //!
 //! Needs root, `ip`, `ethtool`, and `hostd` beside the programs of this crate.
 //!
-//!   rig   hosts, and members on them;   results   against an oracle;   trouble   dead members, and
-//!   those that do something else;   switches   through a leaf, and without it
+//!   rig   hosts, and members on them;   results   against an oracle;   trouble   dead members;
+//!   mismatch   those that do something else;   switches   through a leaf, and without it
 
+mod mismatch;
 mod results;
 mod rig;
 mod switches;

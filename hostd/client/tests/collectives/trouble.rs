@@ -1,4 +1,4 @@
-//! Dead members, and members that do something else than the rest.
+//! Dead members, and members that do not come.
 
 use crate::rig::{Rig, enter};
 use hostd_client::group::{
@@ -160,62 +160,6 @@ fn a_killed_daemon_is_named() {
             );
         }
     });
-}
-
-/// HT-50, SW-42: one calls another length, another type, another operation, another collective:
-/// all, itself included, end with the error that names it, long before the time-out.
-#[test]
-fn the_one_that_differs_is_named_by_all() {
-    const SIZE: usize = 4;
-    let Some(rig) = Rig::new(SIZE) else {
-        return;
-    };
-    type Wrong = fn(&mut Group, Vector<'_>, Vector<'_>) -> Result<(), GroupError>;
-    let cases: [(usize, Wrong); 6] = [
-        (2, |group, _, short| {
-            group.allreduce(Operation::Sum, Element::U32, short)
-        }),
-        (1, |group, same, _| {
-            group.allreduce(Operation::Sum, Element::F32, same)
-        }),
-        (3, |group, same, _| {
-            group.allreduce(Operation::Max, Element::U32, same)
-        }),
-        (0, |group, same, _| group.broadcast(0, same)),
-        (2, |group, _, _| group.barrier()),
-        (1, |group, same, _| {
-            group.reduce(Operation::Sum, Element::U32, 3, same)
-        }),
-    ];
-    for (case, (odd, wrong)) in cases.into_iter().enumerate() {
-        for len in [64, 200 << 10] {
-            let options = options(Duration::from_secs(60));
-            let begun = Instant::now();
-            let failures = rig.group(SIZE, options, |context, mut group| {
-                let here = group.barrier();
-                let memory = context.allocate(len, Access::LOCAL_WRITE).expect("memory");
-                let (same, short) = (Vector::new(&memory, 0, len), Vector::new(&memory, 0, 32));
-                let result = here.and_then(|()| match group.rank() == odd {
-                    true => wrong(&mut group, same, short),
-                    false => group.allreduce(Operation::Sum, Element::U32, same),
-                });
-                // A root that only gives is done before the others find out.
-                result.and_then(|()| group.barrier())
-            });
-            for result in failures {
-                let failure = failure(result);
-                let mismatch = matches!(failure.cause, Cause::Mismatch { .. });
-                assert!(
-                    mismatch && failure.rank == odd,
-                    "case {case} of {len}: {failure}"
-                );
-            }
-            assert!(
-                begun.elapsed() < Duration::from_secs(30),
-                "long before the time-out"
-            );
-        }
-    }
 }
 
 /// HT-50: one does not come, one has left, one gives up: all others name it, within the time that

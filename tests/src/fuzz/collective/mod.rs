@@ -289,6 +289,7 @@ impl Host {
             len,
             input,
             output,
+            shared: false,
         };
         self.clear(place);
         // It may end at once, and then it is in the list.

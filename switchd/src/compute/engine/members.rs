@@ -283,9 +283,12 @@ impl Engine {
         let (generation, is_last) = (job.terms.generation, job.remaining().next().is_none());
         self.count_sent(was_sent);
         if verdict.reason != Reason::Finished {
+            // Of a switch that is lost or a member that is missing nobody is to blame: least of all
+            // who noticed it.
+            let left = (verdict.reason == Reason::MemberLeft).then_some(world);
             let verdict = Verdict {
                 level: verdict.level.saturating_add(1),
-                world: verdict.world.or(Some(world)),
+                world: verdict.world.or(left),
                 generation,
                 ..verdict
             };

@@ -181,6 +181,28 @@ fn members_that_leave_while_a_job_forms_are_heard() {
     );
 }
 
+/// SW-42: who left is to blame for that, but not for the switch that it has lost, or for a member
+/// that it misses: then nobody is named.
+#[test]
+fn who_tells_of_a_loss_is_not_to_blame_for_it() {
+    for (reason, blamed) in [
+        (Reason::MemberLeft, Some(0)),
+        (Reason::ParentLost, None),
+        (Reason::MemberMissing, None),
+    ] {
+        let mut world = world(&[2], 0, 3_000);
+        world.pass(Span::from_millis(12));
+        let left = leave(reason);
+        assert_eq!(say(&mut world, member_address(0), (0, 1), left), Ok(()));
+        world.members[0].is_dead = true;
+        assert!(world.finish(Span::from_secs(1)));
+        let Some(End::Failed(verdict)) = world.members[1].end else {
+            panic!("{reason:?}: {:?}", world.members[1].end);
+        };
+        assert_eq!((verdict.reason, verdict.world), (reason, blamed));
+    }
+}
+
 /// SW-42: a JOIN with a newer generation that cannot be admitted is refused, and the job that runs
 /// goes on; one that can be has the memory of the one before it.
 #[test]

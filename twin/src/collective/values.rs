@@ -23,18 +23,88 @@ fn mixed(number: u64) -> u64 {
     z ^ z >> 31
 }
 
+/// What is special about a place in the vectors of floats, the same at all members. The result
+/// follows from it whatever the order, as the page has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Special {
+    /// Some members have NaN: so has the result.
+    Nan,
+    /// Some have an infinity, all of one sign.
+    Infinity,
+    /// Some have one infinity, some the other; of products some have zero instead: NaN.
+    Opposites,
+    /// All have zeros of either sign, or all have −0; of products some have zeros.
+    Zeros,
+    /// All have subnormal numbers, so small that sums of all of them are exact; of products, which
+    /// would be rounded, zeros.
+    Subnormal,
+}
+
+impl Special {
+    /// One of 16 places is special.
+    fn of(place: u64) -> Option<Self> {
+        if place >> 60 != 0 {
+            return None;
+        }
+        Some(match place >> 8 & 7 {
+            0 => Self::Nan,
+            1 | 2 => Self::Infinity,
+            3 => Self::Opposites,
+            4 | 5 => Self::Zeros,
+            _ => Self::Subnormal,
+        })
+    }
+
+    /// The bits of a member whose own random number this is; `ordinary` are those that it would
+    /// have else.
+    fn bits(
+        self,
+        (operation, element): (Operation, Element),
+        (place, own): (u64, u64),
+        ordinary: u64,
+    ) -> u64 {
+        let Some((mantissa, one)) = format(element) else {
+            return ordinary;
+        };
+        let infinity = (2 * one + 1) << mantissa;
+        let sign = |bit: u64| (bit & 1) << (8 * element.len() - 1);
+        let is_product = operation == Operation::Product;
+        // A quarter of the members.
+        let is_some = own >> 56 & 3 == 0;
+        match self {
+            Self::Zeros | Self::Subnormal if is_product && !is_some => ordinary,
+            Self::Zeros if place & 1 == 0 => sign(1),
+            Self::Zeros => sign(own),
+            Self::Subnormal if is_product => sign(own),
+            // Sums of 64 of them are below 2 to the power of the mantissa's bits.
+            Self::Subnormal => sign(own) | (own >> 1 & ((1 << mantissa) - 1)) >> 6,
+            _ if !is_some => ordinary,
+            Self::Nan => infinity | 1 << (mantissa - 1),
+            Self::Infinity => sign(place) | infinity,
+            Self::Opposites if is_product && own & 1 == 0 => 0,
+            Self::Opposites => sign(own) | infinity,
+        }
+    }
+}
+
 /// An element of any bits, but of floats one whose sums and products stay in range: for sums of
-/// either sign and from 1/16 to 2, for products from 1 to 1 + 1/16.
-fn element_bits(operation: Operation, element: Element, random: u64) -> u64 {
+/// either sign and from 1/16 to 2, for products from 1 to 1 + 1/16; or a special one. `place` is
+/// the same at all members.
+fn element_bits(operation: Operation, element: Element, place: u64, random: u64) -> u64 {
     let Some((mantissa, one)) = format(element) else {
         return random;
     };
     let fraction = random & ((1 << mantissa) - 1);
-    if operation == Operation::Product {
-        return one << mantissa | fraction >> 4;
+    let ordinary = if operation == Operation::Product {
+        one << mantissa | fraction >> 4
+    } else {
+        let sign = random >> 63 << (8 * element.len() - 1);
+        sign | (one - (random >> 60 & 3)) << mantissa | fraction
+    };
+    match Special::of(place) {
+        Some(special) => special.bits((operation, element), (place, random), ordinary),
+        None => ordinary,
     }
-    let sign = random >> 63 << (8 * element.len() - 1);
-    sign | (one - (random >> 60 & 3)) << mantissa | fraction
 }
 
 /// The bytes from `offset` on of the vector of a member.
@@ -47,6 +117,7 @@ pub fn fill(seed: u64, task: &Task, world: u16, offset: u64, into: &mut [u8]) {
     };
     let len = element.len();
     let own = mixed(seed ^ u64::from(world).rotate_left(48));
+    let places = mixed(!seed);
     let first = offset / len as u64;
     // Whole elements but for the ends of a broadcast, whose bytes need not be any.
     let skip = usize::try_from(offset % len as u64).expect("less than an element");
@@ -55,7 +126,8 @@ pub fn fill(seed: u64, task: &Task, world: u16, offset: u64, into: &mut [u8]) {
         if at >= into.len() {
             return;
         }
-        let bits = element_bits(operation, element, mixed(own ^ number));
+        let place = mixed(places ^ number);
+        let bits = element_bits(operation, element, place, mixed(own ^ number));
         let bytes = bits.to_le_bytes();
         let from = if at == 0 { skip } else { 0 };
         let part = &bytes[from..len];
@@ -121,14 +193,15 @@ fn float(element: Element, bytes: &[u8]) -> f64 {
     };
     let size = match written {
         0 => fraction * power(1),
-        _ if written == 2 * one + 1 => f64::INFINITY,
+        _ if written == 2 * one + 1 && fraction == 0.0 => f64::INFINITY,
+        _ if written == 2 * one + 1 => f64::NAN,
         _ => (1.0 + fraction) * power(written),
     };
     if bits >> top == 0 { size } else { -size }
 }
 
 /// The first element of a piece that no order of additions gives, if there is one: each rounds by
-/// half of a last place at most.
+/// half of a last place at most. NaN, infinities and signs of zeros are the same in any order.
 #[expect(clippy::cast_precision_loss, reason = "few members")]
 pub fn out_of_bounds(
     seed: u64,
@@ -143,7 +216,8 @@ pub fn out_of_bounds(
     let members: Vec<u16> = leaves.iter().flatten().copied().collect();
     let product = operation == Operation::Product;
     let count = got.len() / element.len();
-    let first = if product { 1.0 } else { 0.0 };
+    // Nothing changes by these, not even the sign of a zero.
+    let first = if product { 1.0 } else { -0.0 };
     let mut sums = vec![(first, 0.0); count];
     let mut vector = vec![0; got.len()];
     for world in &members {
@@ -157,16 +231,38 @@ pub fn out_of_bounds(
             }
         }
     }
-    let (mantissa, _) = format(element)?;
+    let (mantissa, one) = format(element)?;
+    // Below it nothing is rounded.
+    let smallest = libm::ldexp(1.0, 1 - i32::try_from(one).expect("small"));
     let half_place = libm::ldexp(1.0, -i32::try_from(mantissa).expect("small") - 1);
     // Twice, for the sums here are rounded, too.
     let roundings = 2.0 * members.len() as f64 * half_place;
     let mut pieces = sums.iter().zip(got.chunks(element.len()));
     pieces.position(|((sum, sizes), bytes)| {
-        let bound = roundings * if product { sum.abs() } else { *sizes };
-        let off = (float(element, bytes) - sum).abs();
-        off.is_nan() || off > bound
+        let size = if product { sum.abs() } else { *sizes };
+        let found = float(element, bytes);
+        let is_right = if sum.is_nan() {
+            found.is_nan()
+        } else if sum.is_infinite() || size < smallest {
+            found.to_bits() == sum.to_bits()
+        } else {
+            (found - sum).abs() <= roundings * size
+        };
+        !is_right
     })
+}
+
+/// Whether a piece of a result is another one. Which NaN a sum or product is, is not promised.
+pub fn is_same(task: &Task, one: &[u8], other: &[u8]) -> bool {
+    let (Work::Allreduce(operation, element) | Work::Reduce(operation, element)) = task.work else {
+        return one == other;
+    };
+    let is_nan = |bytes: &[u8]| float(element, bytes).is_nan();
+    let mut pairs = one.chunks(element.len()).zip(other.chunks(element.len()));
+    one == other
+        || operation.is_ordered(element)
+            && one.len() == other.len()
+            && pairs.all(|(one, other)| one == other || is_nan(one) && is_nan(other))
 }
 
 /// What comes of a piece when order does not matter, or is kept.
@@ -236,5 +332,59 @@ mod tests {
         };
         fill(7, &broadcast, 1, 0, &mut bytes);
         assert_eq!(exact(7, &broadcast, &leaves, 3, 8), bytes[3..]);
+    }
+
+    /// SW-41: what is special about a place is the result's, whatever the order: NaN, infinities,
+    /// zeros and subnormal numbers; and another result is noticed.
+    #[test]
+    fn special_places_have_results_of_their_own() {
+        let leaves = [(0..5).collect(), (5..9).collect::<Vec<u16>>()];
+        let other = [vec![8, 1, 5, 3], vec![0, 7, 6, 2, 4]];
+        let mut found = std::collections::BTreeSet::new();
+        for operation in [
+            Operation::Sum,
+            Operation::Product,
+            Operation::Min,
+            Operation::Max,
+        ] {
+            for element in [Element::F16, Element::Bf16, Element::F32, Element::F64] {
+                let task = task(operation, element);
+                let whole = element.len();
+                let of = |order: &[Vec<u16>]| exact(7, &task, order, 0, 4096 * whole);
+                let [result, in_another_order] = [of(&leaves), of(&other)];
+                let is_special = |place: usize| Special::of(mixed(mixed(!7) ^ place as u64));
+                for (place, bytes) in result.chunks(whole).enumerate() {
+                    let Some(special) = is_special(place) else {
+                        continue;
+                    };
+                    let float = float(element, bytes);
+                    found.insert((format!("{special:?}"), format!("{:?}", float.classify())));
+                    let offset = (place * whole) as u64;
+                    let judge = |bytes: &[u8]| match operation.is_ordered(element) {
+                        true => out_of_bounds(7, &task, &leaves, offset, bytes).is_none(),
+                        false => is_same(&task, &exact(7, &task, &leaves, offset, whole), bytes),
+                    };
+                    let what = format!("{operation:?} {element:?} {special:?}: {float}");
+                    assert!(judge(bytes), "{what}");
+                    let other = &in_another_order[place * whole..][..whole];
+                    assert!(judge(other), "{what}");
+                    let mut wrong = bytes.to_vec();
+                    // Of zeros, infinities and numbers the sign; what is NaN becomes a number.
+                    let bit = if float.is_nan() { 0x40 } else { 0x80 };
+                    wrong[whole - 1] ^= bit;
+                    assert!(!judge(&wrong), "{what}");
+                }
+            }
+        }
+        for pair in [
+            ("Nan", "Nan"),
+            ("Infinity", "Infinite"),
+            ("Opposites", "Nan"),
+            ("Zeros", "Zero"),
+            ("Subnormal", "Zero"),
+        ] {
+            let pair = (pair.0.to_owned(), pair.1.to_owned());
+            assert!(found.contains(&pair), "{pair:?} of {found:?}");
+        }
     }
 }

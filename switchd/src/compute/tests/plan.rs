@@ -32,17 +32,26 @@ pub(super) fn work(random: &mut Random) -> Work {
     }
 }
 
-/// A vector of ones and twos, whose sums and products are exact in every type and order.
+/// A vector of ones and twos, whose sums and products are exact in every type and order, and now
+/// and then an infinity of floats, which is in the result of all but the minimum.
 fn vector(random: &mut Random, element: Element, bytes: usize) -> Vec<u8> {
     let mut out = Vec::new();
     while out.len() < bytes {
-        let number = u8::try_from(1 + random.below(2)).expect("small");
-        let float = f32::from(number);
+        let drawn = random.below(64);
+        let number = u8::try_from(1 + drawn % 2).expect("small");
+        let is_infinite = drawn < 2;
+        let float = if is_infinite {
+            f32::INFINITY
+        } else {
+            number.into()
+        };
         match element {
             Element::I32 | Element::U32 => out.extend(u32::from(number).to_le_bytes()),
             Element::I64 | Element::U64 => out.extend(u64::from(number).to_le_bytes()),
             Element::F32 => out.extend(float.to_le_bytes()),
-            Element::F64 => out.extend(f64::from(number).to_le_bytes()),
+            Element::F64 => out.extend(f64::from(float).to_le_bytes()),
+            Element::F16 if is_infinite => out.extend(0x7c00_u16.to_le_bytes()),
+            Element::Bf16 if is_infinite => out.extend(0x7f80_u16.to_le_bytes()),
             // One and two in both kinds of 16 bits.
             Element::F16 if number == 1 => out.extend(0x3c00_u16.to_le_bytes()),
             Element::F16 => out.extend(0x4000_u16.to_le_bytes()),

@@ -264,6 +264,26 @@ fn forwarding_keeps_its_share() {
     );
 }
 
+/// SW-42: where the results of a job are in the class of the flows, as an operator may have them,
+/// it takes no more than another flow would: each flow keeps nine tenths of its share beside one.
+#[test]
+fn a_job_is_one_among_the_flows_of_its_class() {
+    let flow = "[[workload]]\nkind = \"incast\"\nhosts = [\"h1\", \"h7\", \"h8\"]\ntarget = \"h1\"\n\
+                size = \"8MB\"\n";
+    let job = "[compute]\ndscp = 26\n[[job]]\nhosts = [\"h1..h4\"]\nsize = \"32MiB\"\n";
+    let longest = |text: &str| outcome(text).classes[0].fct_max_ns;
+    let (alone, beside) = (
+        longest(&format!("{STAR}{flow}")),
+        longest(&format!("{STAR}{job}{flow}")),
+    );
+    println!("{alone} ns alone, {beside} ns beside a job in the class");
+    // Two flows alone have a half each, beside the job a third.
+    assert!(
+        beside * 2 * 9 <= alone * 3 * 10,
+        "{alone} ns alone, {beside} ns beside"
+    );
+}
+
 /// The shipped scenarios with jobs end as their names say.
 #[test]
 fn shipped_jobs_end_as_they_should() {

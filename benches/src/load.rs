@@ -7,12 +7,16 @@ use common::sys::LinkSocket;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
+use std::time::{Duration, Instant};
 
 /// BPF_F_TEST_XDP_LIVE_FRAMES.
 const LIVE_FRAMES: u32 = 1 << 1;
 
 /// Frames for one system call. Stopping waits for the end of one, so not too many.
 const FRAMES_PER_CALL: u32 = 200_000;
+
+/// The same where others wait for their time.
+const FLOOD_PER_CALL: u32 = 256;
 
 /// Frames that are offered.
 #[derive(Clone, Debug)]
@@ -89,6 +93,50 @@ fn settings(flows: u32, expected: [u8; 6]) -> [u8; 24] {
     value
 }
 
+/// Live frames for one device.
+struct Source<'a> {
+    object: Object,
+    offer: &'a Offer,
+    _attached: Link,
+}
+
+impl<'a> Source<'a> {
+    /// Frames for `device`; the program is attached to `holder`, to which nothing may come.
+    fn new(device: &str, holder: &str, offer: &'a Offer) -> Result<Self, String> {
+        let object = load()?;
+        set(&object, "load_device", &ifindex(device)?.to_ne_bytes())?;
+        set(&object, "load_offer", &settings(offer.flows, [0; 6]))?;
+        // Each run of a program that is attached nowhere makes the kernel rewrite its dispatcher
+        // twice and wait for RCU: the source would be idle for more than half of the time.
+        let index = i32::try_from(ifindex(holder)?).map_err(|error| error.to_string())?;
+        let attached = program(&object, "offer")?
+            .attach_xdp(index)
+            .map_err(|error| format!("{holder}: {error:#}"))?;
+        Ok(Self {
+            object,
+            offer,
+            _attached: attached,
+        })
+    }
+
+    /// Offers so many frames, and returns how many are known to have been.
+    fn send(&self, frames: u32) -> Result<u64, String> {
+        let input = ProgramInput {
+            data_in: Some(&self.offer.frame),
+            flags: LIVE_FRAMES,
+            repeat: frames,
+            ..Default::default()
+        };
+        match program(&self.object, "offer")?.test_run(input) {
+            Ok(_) => Ok(frames.into()),
+            // A signal, such as that of a process that ended: what was offered until then is
+            // unknown.
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(format!("live frames: {error:#}")),
+        }
+    }
+}
+
 /// Starts a thread that offers frames on `device` of `namespace` until `stop`. It returns how many
 /// it offered.
 pub fn start<'scope>(
@@ -101,34 +149,56 @@ pub fn start<'scope>(
     scope.spawn(move || {
         pin(SOURCE_CORE)?;
         namespace.enter()?;
-        let object = load()?;
-        set(&object, "load_device", &ifindex(device)?.to_ne_bytes())?;
-        set(&object, "load_offer", &settings(offer.flows, [0; 6]))?;
-        let program = program(&object, "offer")?;
-        // Nothing comes to this end. But each run of a program that is attached nowhere makes
-        // the kernel rewrite its dispatcher twice and wait for RCU: the source would be idle for
-        // more than half of the time.
-        let index = i32::try_from(ifindex(device)?).map_err(|error| error.to_string())?;
-        let _attached = program
-            .attach_xdp(index)
-            .map_err(|error| format!("{device}: {error:#}"))?;
+        let source = Source::new(device, device, offer)?;
         let mut offered = 0;
         while !stop.load(Ordering::Relaxed) {
-            let input = ProgramInput {
-                data_in: Some(&offer.frame),
-                flags: LIVE_FRAMES,
-                repeat: FRAMES_PER_CALL,
-                ..Default::default()
-            };
-            match program.test_run(input) {
-                Ok(_) => offered += u64::from(FRAMES_PER_CALL),
-                // A signal, such as that of a process that ended: what was offered until then is
-                // unknown.
-                Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("live frames: {error:#}")),
-            }
+            offered += source.send(FRAMES_PER_CALL)?;
         }
         Ok(offered)
+    })
+}
+
+/// Frames at a steady rate, and others in the time between.
+#[derive(Clone, Copy, Debug)]
+pub struct Paced<'a> {
+    /// The device of the steady ones, and the frames.
+    pub steady: (&'a str, &'a Offer),
+    /// So many of them in each period.
+    pub frames: u32,
+    /// The period.
+    pub period: Duration,
+    /// The device of the others, and the frames, as many as there is time for. Then a device
+    /// called `d0` holds their program.
+    pub flood: Option<(&'a str, &'a Offer)>,
+}
+
+/// Starts a thread that offers what `paced` says in `namespace` until `stop`.
+pub fn start_paced<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    namespace: &'scope Namespace,
+    paced: Paced<'scope>,
+    stop: &'scope AtomicBool,
+) -> std::thread::ScopedJoinHandle<'scope, Result<(), String>> {
+    scope.spawn(move || {
+        pin(SOURCE_CORE)?;
+        namespace.enter()?;
+        let steady = Source::new(paced.steady.0, paced.steady.0, paced.steady.1)?;
+        let flood = paced
+            .flood
+            .map(|(device, offer)| Source::new(device, "d0", offer));
+        let flood = flood.transpose()?;
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            steady.send(paced.frames)?;
+            next += paced.period;
+            while let Some(left) = next.checked_duration_since(Instant::now()) {
+                match &flood {
+                    Some(flood) => flood.send(FLOOD_PER_CALL).map(drop)?,
+                    None => std::thread::sleep(left),
+                }
+            }
+        }
+        Ok(())
     })
 }
 

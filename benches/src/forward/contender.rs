@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long one measurement lasts, and how long the flow runs before it.
-const MEASURE: Duration = Duration::from_millis(150);
-const WARM_UP: Duration = Duration::from_millis(100);
+pub(super) const MEASURE: Duration = Duration::from_millis(150);
+pub(super) const WARM_UP: Duration = Duration::from_millis(100);
 
 /// The station that offers frames.
 const SOURCE: &str = "02:00:00:00:00:01";
@@ -39,19 +39,19 @@ pub(super) struct Contender {
     _helpers: Vec<Process>,
     /// It polls without rest, and so has to be stopped while others are measured.
     polls: bool,
-    sink: Sink,
-    link: Links,
+    pub(super) sink: Sink,
+    pub(super) link: Links,
 }
 
 /// Two namespaces, the forwarder's and the one of both far ends.
 pub(super) struct Links {
     /// The forwarder's, with `p0` and `p1`.
     pub(super) forwarder: Namespace,
-    ends: Namespace,
+    pub(super) ends: Namespace,
     /// The longest IP packet.
     mtu: u32,
     /// Station that frames are offered to: `p0`, or the sink itself where they are bridged.
-    in_mac: String,
+    pub(super) in_mac: String,
     /// Station of `p1`.
     pub(super) out_mac: String,
     /// Station of the sink.
@@ -113,7 +113,7 @@ impl Links {
     }
 
     /// Gives the forwarder addresses, and next hops for what is offered.
-    fn route(&self, hops: &[&str]) -> Result<(), String> {
+    pub(super) fn route(&self, hops: &[&str]) -> Result<(), String> {
         self.forwarder.run("sysctl -qw net.ipv4.ip_forward=1")?;
         self.forwarder.run("ip addr add 10.0.0.1/24 dev p0")?;
         self.forwarder.run("ip addr add 10.0.1.1/24 dev p1")?;
@@ -202,7 +202,11 @@ impl Contender {
         Self::start(name, folder, link, (short, ""))
     }
 
-    fn start(
+    /// switchd between links that are there, with `more` in its configuration.
+    ///
+    /// # Errors
+    /// As [`Self::switchd`].
+    pub(super) fn start(
         name: &str,
         folder: &Path,
         link: Links,

@@ -18,11 +18,15 @@
 //! pieces. The source cannot offer as many as a forwarder takes, for the kernel copies each three
 //! times on its core. So what counts there is frames for each second that the forwarder ran.
 //!
+//! The last group offers a part of what switchd could forward, at a steady rate, alone and beside a
+//! [`job`] of in-network compute that takes what it gets.
+//!
 //! The kernel's receive path runs on the core of the source, the transmit path on that of the
 //! forwarder. The source is faster than every forwarder. A forwarder that was idle for some of the
 //! time was not the bottleneck, and the results say so.
 
 mod contender;
+mod job;
 mod open_vswitch;
 mod reflector;
 
@@ -33,6 +37,7 @@ use crate::measure::statistics::median;
 use crate::measure::{Better, Bound, Figure, Group, Subject};
 use crate::rig::{run_as_others, run_first};
 use contender::{Contender, ORDINARY};
+use job::Beside;
 use tempfile::TempDir;
 
 /// Lengths of frames, without frame check sequence.
@@ -65,15 +70,22 @@ const EVERYTHING_MIN: f64 = 0.85;
 /// What flow analysis may leave of the rate (SW-50).
 const ANALYSED_MIN: f64 = 0.95;
 
+/// What switchd has to forward beside a saturating job of what it forwards without (SW-42).
+const BESIDE_MIN: f64 = 0.90;
+
+/// Contenders of the last group.
+const BESIDE: [&str; 2] = ["switchd", "switchd beside a job"];
+
 /// A forwarder that ran for less than this share of its turns was not the bottleneck. (The kernel
 /// keeps 5 % of each core for ordinary processes.)
 const BUSY_MIN: f64 = 0.85;
 
-/// The bench: a group of contenders for each length, jumbo frames last.
+/// The bench: a group of contenders for each length, jumbo frames, and forwarding beside a job.
 struct Forward {
     groups: Vec<Group>,
     contenders: Vec<Contender>,
     jumbo: Vec<Contender>,
+    beside: Beside,
     /// For each group and contender the share of each turn that it ran.
     shares: Vec<Vec<Vec<f64>>>,
     /// Configurations and logs.
@@ -127,6 +139,7 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
     let names = |all: &[Contender]| all.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
     let mut groups: Vec<_> = LENGTHS.map(|len| group(len, &names(&contenders))).into();
     groups.push(jumbo_group(&names(&jumbo)));
+    groups.push(beside_group());
     let mut shares = vec![vec![Vec::new(); contenders.len()]; LENGTHS.len()];
     shares.push(vec![Vec::new(); jumbo.len()]);
     Ok(Box::new(Forward {
@@ -134,6 +147,7 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
         shares,
         contenders,
         jumbo,
+        beside: Beside::new(folder.path())?,
         _folder: folder,
     }))
 }
@@ -186,7 +200,19 @@ fn jumbo_group(names: &[String]) -> Group {
     }
 }
 
+fn beside_group() -> Group {
+    let title = "64-byte frames, 0.4 M/s, beside the same contribution again and again";
+    let mut group = Group::beside_first(title, "M/s", Better::High, &BESIDE);
+    group.figures[0].bound = Some(Bound::AtLeast(BESIDE_MIN));
+    group
+}
+
 impl Forward {
+    /// The place of the group beside a job.
+    fn last(&self) -> usize {
+        self.groups.len() - 1
+    }
+
     /// Contenders of a group, and the length of their frames.
     fn of(&self, group: usize) -> (&[Contender], usize) {
         match LENGTHS.get(group) {
@@ -202,6 +228,9 @@ impl Subject for Forward {
     }
 
     fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
+        if group == self.last() {
+            return Ok(self.beside.turn(contender == 1)? / 1e6);
+        }
         let (contenders, len) = self.of(group);
         let reached = contenders[contender].turn(len)?;
         self.shares[group][contender].push(reached.share);
@@ -210,6 +239,10 @@ impl Subject for Forward {
     }
 
     fn notes(&self, group: usize) -> Vec<String> {
+        if group == self.last() {
+            let results = self.beside.results() / 1e6;
+            return vec![format!("the job had {results:.2} million results a second")];
+        }
         if group == LENGTHS.len() {
             return Vec::new();
         }

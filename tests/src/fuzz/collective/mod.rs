@@ -339,7 +339,7 @@ impl Host {
                 self.engine.withdraw_member(id, why).expect("exists");
             }
             1 => {
-                // Lists of completions are read first: those of the old life would be the new one's.
+                // What has completed is taken first: the new life would have it.
                 self.collect();
                 self.engine.destroy_member(id).expect("exists");
                 while let Some(posted) = self.parts[which].posted.pop_front() {

@@ -95,7 +95,7 @@ fn play(input: &[u8]) -> (EngineStatistics, Ends) {
 
 fn route() -> Route {
     Route {
-        source: OWN.into(),
+        source: OWN,
         source_mac: [4; 6],
         destination_mac: [2; 6],
         mtu: 1500,
@@ -134,7 +134,7 @@ impl Host {
     fn new(has_key: bool) -> Self {
         let mut engine = Engine::new(EngineConfig {
             collective: Some(CollectiveConfig {
-                leaf: LEAF.into(),
+                leaf: LEAF,
                 port: PORT,
                 secret: has_key.then_some(Secret(SECRET)),
                 class: 2,

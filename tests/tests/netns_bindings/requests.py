@@ -49,6 +49,9 @@ def main(rank, size, address, port):
         assert blocks.tolist() == list(range(size)), blocks
         group.start_barrier().wait(timeout=60.0)
         group.barrier()
+        if rank == last:
+            # Not before the others have done what was before.
+            time.sleep(2.0)
         request = group.start_barrier()
         if rank == last:
             group.close()

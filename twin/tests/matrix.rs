@@ -53,3 +53,17 @@ fn a_staircase_is_climbed() {
         assert!(it.jain >= 0.75, "{name}: {it:?}");
     }
 }
+
+/// CC-1 to CC-8: flows that do not share a link hardly wait, use most of it, and pause nobody.
+#[test]
+fn a_permutation_has_room() {
+    for line in lines(Course::Permutation) {
+        let (name, it) = (line.algorithm.name(), line.figures);
+        assert!(it.utilisation >= 0.72, "{name}: {it:?}");
+        assert!(it.jain >= 0.9, "{name}: {it:?}");
+        assert!(it.slowdown_p50 <= 1.4, "{name}: {it:?}");
+        assert!(it.slowdown_p99 <= 2.5, "{name}: {it:?}");
+        assert!(it.queue_delay_p99_us <= 30.0, "{name}: {it:?}");
+        assert_eq!(it.pfc_frames, 0, "{name}: {it:?}");
+    }
+}

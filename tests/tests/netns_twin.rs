@@ -326,9 +326,9 @@ fn pass(fabric: &mut Fabric<true>, frame: &[u8]) -> Vec<((String, String), Vec<u
     while fabric.step(&mut Vec::new(), &mut Vec::new()) {}
     let name = |node: NodeId| fabric.plan.nodes[node.index()].name.clone();
     let passed = fabric.tap.replace(Vec::new()).expect("it listens");
-    let named = passed.into_iter().map(|(wire, bytes)| {
-        let wire = &fabric.wires[wire];
-        ((name(wire.from.node), name(wire.to.node)), bytes)
+    let named = passed.into_iter().map(|it| {
+        let wire = &fabric.wires[it.wire];
+        ((name(wire.from.node), name(wire.to.node)), it.bytes)
     });
     named.collect()
 }
@@ -471,8 +471,8 @@ fn transferred(bytes: usize, path_mtu: u32, paths: u32) -> Vec<Vec<u8>> {
     let link = plan.nodes[host.index()].ports[0];
     let wire = 2 * link + usize::from(plan.links[link].ends[1].node == host);
     // The other direction of a link is its neighbour in the list.
-    let own = tapped.into_iter().filter(|(at, _)| *at == wire ^ 1);
-    own.map(|(_, frame)| frame).collect()
+    let own = tapped.into_iter().filter(|it| it.wire == wire ^ 1);
+    own.map(|it| it.bytes).collect()
 }
 
 /// HT-10, HT-30: a transfer is delivered in namespaces and in virtual time, and the first leaf

@@ -1,9 +1,14 @@
 //! Congestion signals from host to host, through the switches that ship. Each statement holds for
 //! the seeds 1 to 3.
 
+use common::csig::Delay;
+use common::time::Time;
+use common::wire::csig::{Form, Kind, Tag, Tpids, walk};
+use std::collections::BTreeMap;
+use twin::fabric::Tapped;
 use twin::outcome::Outcome;
 use twin::scenario::Scenario;
-use twin::simulation::run;
+use twin::simulation::{run, run_tapped};
 
 const SEEDS: [u64; 3] = [1, 2, 3];
 
@@ -79,5 +84,87 @@ fn a_fabric_that_strips_is_noticed() {
             totals.unsigned > 0 && totals.tags < totals.data_packets,
             "seed {seed}"
         );
+    }
+}
+
+/// Of what each node sent of each packet with a tag, in order: the key is what no node changes, from
+/// the UDP header on.
+type Journeys<'a> = BTreeMap<&'a [u8], Vec<(&'a Tapped, Tag)>>;
+
+fn journeys(tapped: &[Tapped], form: Form) -> Journeys<'_> {
+    let mut journeys = Journeys::new();
+    for it in tapped {
+        let walked = walk(&it.bytes, Tpids::default()).expect("whole tags");
+        let Some((kind, at)) = walked.signal else {
+            continue;
+        };
+        assert_eq!(kind, Kind::Csig(form));
+        let tag = Tag::read(form, &it.bytes[at..]).expect("a whole tag");
+        let ip = walked.stack.payload_at;
+        journeys
+            .entry(&it.bytes[ip + 20..])
+            .or_default()
+            .push((it, tag));
+    }
+    journeys
+}
+
+/// CS-5: the delay in the tag of every packet is, behind every switch, the longest time from the
+/// moment in which a switch had all of it to that in which the switch handed it to the next device,
+/// by the twin's own clock, which switches read in steps of 16 ns: exactly that in an expanded tag,
+/// its bucket in a compact one. Where switches look at their ports each microsecond, what a packet
+/// waited for that is not in it.
+#[test]
+fn delays_are_the_times_in_the_switches() {
+    let network =
+        "kind = \"leaf-spine\"\nleaves = 2\nspines = 1\nhosts_per_leaf = 3\nspeed = \"100Gbps\"\n";
+    let room = "[qos]\nqueue_depth_bytes = 8000000\n[qos.buffer]\nsize_bytes = 67108864\n";
+    let lows = Delay::default().buckets_microseconds;
+    // How often switches look, and how late they see a packet at most, in steps.
+    for (seed, (poll, late)) in SEEDS.into_iter().zip([(0, 0), (0, 0), (1000, 1016)]) {
+        for (form, name) in [(Form::Expanded, "expanded"), (Form::Compact, "compact")] {
+            let text = format!(
+                "poll = \"{poll}ns\"\n[topology]\n{network}{room}\
+                 [csig]\nenabled = true\n[csig.delay]\nunit_nanoseconds = 1\n\
+                 [host]\nmessage = \"64KiB\"\n[host.csig]\nform = \"{name}\"\nsignals = [\"delay\"]\n\
+                 [[workload]]\nkind = \"incast\"\ntarget = \"h1\"\nsize = \"256KiB\"\n"
+            );
+            let scenario = Scenario::parse(&text, "delays", &|file| Err(format!("no {file}")));
+            let scenario = scenario.unwrap_or_else(|it| panic!("{}\n{text}", it.reason));
+            let (outcome, tapped) = run_tapped(&scenario, seed).expect("all checks pass");
+            assert_eq!(outcome.totals.retransmits, 0, "seed {seed}");
+            let written = |nanos: u64| match form {
+                Form::Expanded => nanos,
+                Form::Compact => lows.partition_point(|low| low * 1000 <= nanos) as u64 - 1,
+            };
+            let journeys = journeys(&tapped, form);
+            assert_eq!(journeys.len() as u64, outcome.totals.tags);
+            let (mut hops, mut waited) = (0, 0);
+            for journey in journeys.values() {
+                assert_eq!(journey[0].1.value, 0, "a host begins with nothing");
+                for pair in journey.windows(2) {
+                    let [(before, old), (after, new)] = pair else {
+                        unreachable!("two");
+                    };
+                    let step = |at: Time| at.nanos() / 16 * 16;
+                    let wait = step(after.sent) - step(before.arrives);
+                    let [most, least] = [wait, wait.saturating_sub(late)]
+                        .map(|wait| written(wait).max(old.value.into()));
+                    let found = u64::from(new.value);
+                    assert!(
+                        (least..=most).contains(&found),
+                        "seed {seed}, {name}, poll {poll} ns: {found} after {wait} ns, {old:?}"
+                    );
+                    hops += 1;
+                    waited += u32::from(new.value > old.value);
+                }
+            }
+            println!(
+                "seed {seed}, {name}, poll {poll} ns: {hops} hops, at {waited} the longest wait"
+            );
+            // Two of the senders are behind the same leaf as the receiver.
+            assert_eq!(hops, 64 * (2 + 3 * 3));
+            assert!(waited > 100, "{waited}");
+        }
     }
 }

@@ -53,3 +53,40 @@ fn a_staircase_is_climbed() {
         assert!(it.jain >= 0.75, "{name}: {it:?}");
     }
 }
+
+/// CC-1 to CC-8: flows that do not share a link hardly wait, use most of it, and pause nobody.
+#[test]
+fn a_permutation_has_room() {
+    for line in lines(Course::Permutation) {
+        let (name, it) = (line.algorithm.name(), line.figures);
+        assert!(it.utilisation >= 0.72, "{name}: {it:?}");
+        assert!(it.jain >= 0.9, "{name}: {it:?}");
+        assert!(it.slowdown_p50 <= 1.4, "{name}: {it:?}");
+        assert!(it.slowdown_p99 <= 2.5, "{name}: {it:?}");
+        assert!(it.queue_delay_p99_us <= 30.0, "{name}: {it:?}");
+        assert_eq!(it.pfc_frames, 0, "{name}: {it:?}");
+    }
+}
+
+/// CC-1 to CC-8: in a web search each congestion control has shorter queues and a shorter tail than
+/// none at all, and keeps the flows going.
+#[test]
+fn a_web_search_is_served() {
+    let lines = lines(Course::WebSearch);
+    let fixed = lines.iter().find(|it| it.algorithm == Congestion::Fixed);
+    let fixed = fixed.expect("it is one of them").figures;
+    for line in &lines {
+        let (name, it) = (line.algorithm.name(), line.figures);
+        assert!(it.utilisation >= 0.33, "{name}: {it:?}");
+        assert!(it.jain >= 0.6, "{name}: {it:?}");
+        assert!(it.slowdown_p50 <= 4.0, "{name}: {it:?}");
+        if line.algorithm != Congestion::Fixed {
+            assert!(it.slowdown_p99 <= 25.0, "{name}: {it:?}");
+            assert!(it.slowdown_p99 < fixed.slowdown_p99, "{name}: {it:?}");
+            assert!(
+                2.0 * it.queue_delay_p99_us <= fixed.queue_delay_p99_us,
+                "{name}: {it:?}"
+            );
+        }
+    }
+}

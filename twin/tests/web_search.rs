@@ -46,14 +46,15 @@ fn worst_short(algorithm: Congestion, thousandths: u32) -> f64 {
     slow[slow.len() * 99 / 100]
 }
 
-/// CC-3: short flows are slowed down less than with DCQCN, at both loads.
+/// CC-3: short flows are slowed down less than with DCQCN, at both loads: at 30 % by 0.27, of which
+/// a part may be chance. At 50 % only the direction is held.
 #[test]
 fn short_flows_wait_less_than_with_dcqcn() {
-    for thousandths in [300, 500] {
+    for (thousandths, least) in [(300, 0.15), (500, 0.0)] {
         let [hpcc, dcqcn] =
             [Congestion::Hpcc, Congestion::Dcqcn].map(|it| worst_short(it, thousandths));
         let less = 1.0 - hpcc / dcqcn;
         println!("load {thousandths}: {hpcc:.2} and {dcqcn:.2}, {less:.2} less");
-        assert!(hpcc < dcqcn, "{hpcc} {dcqcn}");
+        assert!(less > least, "{hpcc} {dcqcn}");
     }
 }

@@ -11,22 +11,38 @@ use super::queue::{
 };
 use super::switch::{Duties, Switch};
 use crate::measure::{Better, Bound, Figure, Group, Term};
+use common::wire::csig::{Form, Signal};
 use std::sync::Arc;
 use switchd::forward::fib::FibWriter;
 
 /// What the rates of bridging and of routing by VLANs have to be of that of plain routing.
 const RATE_MIN: f64 = 0.95;
 
-/// The same of routing packets whose CSIG tags are updated: a tenth more time (CS-11).
+/// The same of routing packets whose CSIG tags are compared with the port's values, and updated if
+/// need be: a tenth more time (CS-11).
 const SIGNED_MIN: f64 = 1.0 / 1.1;
 
 /// What is measured beside plain routing, and what its rate has to be of that.
-const CASES: [(&str, Links, f64); 5] = [
+const CASES: [(&str, Links, f64); 7] = [
     ("routing by 802.1Q tags", Links::Tagged, RATE_MIN),
     ("routing by a VLAN of a bridge", Links::Svi, RATE_MIN),
     ("bridging", Links::Bridged, RATE_MIN),
     ("bridging in a VLAN", Links::Joined, RATE_MIN),
-    ("routing with CSIG tags updated", Links::Signed, SIGNED_MIN),
+    (
+        "routing with compact CSIG tags for ABW/C updated",
+        Links::Signed(Form::Compact, Signal::AvailableShare),
+        SIGNED_MIN,
+    ),
+    (
+        "routing with expanded CSIG tags for ABW/C updated",
+        Links::Signed(Form::Expanded, Signal::AvailableShare),
+        SIGNED_MIN,
+    ),
+    (
+        "routing with compact CSIG tags for PD compared",
+        Links::Signed(Form::Compact, Signal::Delay),
+        SIGNED_MIN,
+    ),
 ];
 
 /// Contenders of both groups: queues alone and a switch, first of 64-byte frames without tags, then
@@ -78,7 +94,7 @@ impl Others {
             let destinations = match links {
                 Links::Bridged | Links::Joined => &pairs,
                 Links::Jumbo => &long,
-                Links::Plain | Links::Tagged | Links::Svi | Links::Signed => destinations,
+                Links::Plain | Links::Tagged | Links::Svi | Links::Signed(..) => destinations,
             };
             let mut switch = Switch::new(routes, destinations, Duties::plain(links));
             switch.forward(WARM_UP);

@@ -74,8 +74,9 @@ pub(super) enum Links {
     Bridged,
     /// Between the stations of a VLAN of a bridge: of two ports with a tag, of the others without.
     Joined,
-    /// As [`Self::Plain`], each with a CSIG tag that any port replaces.
-    Signed,
+    /// As [`Self::Plain`], each with a CSIG tag of this form for this signal, as its sender begins
+    /// it: any port replaces a minimum, and none the delay of a packet that did not wait.
+    Signed(Form, Signal),
     /// As [`Self::Plain`], in several chunks.
     Jumbo,
 }
@@ -85,8 +86,17 @@ impl Links {
     pub(super) fn has_tag(self, port: u16) -> bool {
         match self {
             Self::Plain | Self::Bridged | Self::Jumbo => false,
-            Self::Tagged | Self::Signed => true,
+            Self::Tagged | Self::Signed(..) => true,
             Self::Svi | Self::Joined => port % 2 == 1,
+        }
+    }
+
+    /// Bytes of tags in the header of a frame on the link of this port.
+    fn tag_len(self, port: u16) -> usize {
+        match self {
+            Self::Signed(form, _) => form.len(),
+            _ if self.has_tag(port) => TAG_LEN,
+            _ => 0,
         }
     }
 
@@ -95,7 +105,7 @@ impl Links {
         if self == Self::Jumbo {
             JUMBO
         } else {
-            LEN + if self.has_tag(port) { TAG_LEN } else { 0 }
+            LEN + self.tag_len(port)
         }
     }
 }
@@ -180,7 +190,7 @@ impl Loopback {
             idle,
             port,
             len,
-            tags: if links.has_tag(port) { TAG_LEN } else { 0 },
+            tags: links.tag_len(port),
             header,
             destinations,
             next,
@@ -285,15 +295,16 @@ fn link_header(port: u16, links: Links, destination: Destination) -> [u8; LEN] {
     }
     let mut tagged = [0; LEN];
     tagged[..12].copy_from_slice(&plain[..12]);
-    let (tpid, control) = if links == Links::Signed {
-        let tag = Tag::neutral(Form::Compact, Signal::AvailableShare, 0);
-        (Tpids::default().compact, tag.compact())
+    let behind = 12 + links.tag_len(port);
+    if let Links::Signed(form, signal) = links {
+        tagged[12..14].copy_from_slice(&Tpids::default().of(form).to_be_bytes());
+        let tag = Tag::neutral(form, signal, 0);
+        tag.write(form, &mut tagged[12..behind]).expect("room");
     } else {
-        (ethernet::ethertype::VLAN, VLAN.to_be_bytes())
-    };
-    tagged[12..14].copy_from_slice(&tpid.to_be_bytes());
-    tagged[14..16].copy_from_slice(&control);
-    tagged[16..].copy_from_slice(&plain[12..LEN - TAG_LEN]);
+        tagged[12..14].copy_from_slice(&ethernet::ethertype::VLAN.to_be_bytes());
+        tagged[14..16].copy_from_slice(&VLAN.to_be_bytes());
+    }
+    tagged[behind..].copy_from_slice(&plain[12..12 + LEN - behind]);
     tagged
 }
 

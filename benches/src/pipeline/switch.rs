@@ -11,6 +11,7 @@ use common::sync::snapshot::Publisher;
 use common::sys::alloc::allocations;
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::csig::Signal;
 use common::wire::ethernet::ethertype;
 use ipnet::IpNet;
 use rand_core::Rng;
@@ -113,7 +114,7 @@ fn everything_on() -> Policy {
 fn tables(duties: Duties) -> Tables {
     let is_jumbo = duties.links == Links::Jumbo;
     let csig = Csig {
-        enabled: duties.links == Links::Signed,
+        enabled: matches!(duties.links, Links::Signed(..)),
         ..Csig::default()
     };
     let ports = (0..PORTS).map(|port| PortEntry {
@@ -382,13 +383,21 @@ impl Switch {
         }
         let all = self.received();
         let (bridged, by_interface) = match self.duties.links {
-            Links::Plain | Links::Jumbo | Links::Signed => (0, 0),
+            Links::Plain | Links::Jumbo | Links::Signed(..) => (0, 0),
             Links::Tagged | Links::Svi => (0, all),
             Links::Bridged | Links::Joined => (all, 0),
         };
-        let signed = self.sum(|port| port.csig.signed[Signed::Updated as usize].get());
-        if self.duties.links == Links::Signed && signed < all / 2 {
-            return Err(format!("of {all} tags only {signed} were updated"));
+        if let Links::Signed(_, signal) = self.duties.links {
+            // Packets that find their ports idle have no delay.
+            let (outcome, word) = if signal == Signal::Delay {
+                (Signed::Kept, "compared")
+            } else {
+                (Signed::Updated, "updated")
+            };
+            let signed = self.sum(|port| port.csig.signed[outcome as usize].get());
+            if signed < all / 2 {
+                return Err(format!("of {all} tags only {signed} were {word}"));
+            }
         }
         if let Some(table) = &self.followed {
             let it = &table.counters;

@@ -96,8 +96,18 @@ pub struct Work {
     pub events: u64,
 }
 
-/// A frame that was sent, and on which wire.
-pub type Tapped = (usize, Vec<u8>);
+/// A frame that was sent.
+#[derive(Clone, Debug)]
+pub struct Tapped {
+    /// The wire.
+    pub wire: usize,
+    /// When its node handed it to the device.
+    pub sent: Time,
+    /// When the other end has all of it, if nothing happens to it on the way.
+    pub arrives: Time,
+    /// The frame.
+    pub bytes: Vec<u8>,
+}
 
 /// Nodes, wires and time.
 #[derive(Debug)]
@@ -112,7 +122,7 @@ pub struct Fabric<const BYTES: bool> {
     pub trace: Trace,
     /// What was done.
     pub work: Work,
-    /// Every frame that is sent, with its wire, for tests that look at frames.
+    /// Every frame that is sent, for tests that look at frames.
     pub tap: Option<Vec<Tapped>>,
     now: Time,
     schedule: Schedule<What>,
@@ -424,9 +434,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
         let End { node, port } = wire.from;
         let from = (node, port);
         self.trace.record(Kind::Sent, self.now, from, frame.bytes());
-        if let Some(tap) = &mut self.tap {
-            tap.push((index, frame.bytes().to_vec()));
-        }
+        let copy = self.tap.as_ref().map(|_| frame.bytes().to_vec());
         wire.count.pauses += u64::from(is_pause(frame.bytes()));
         if wire.to.node.index() < self.plan.hosts {
             wire.count.marked += u64::from(is_marked(frame.bytes()));
@@ -438,7 +446,16 @@ impl<const BYTES: bool> Fabric<BYTES> {
             }
         }
         let head = wire.next_arrival();
-        match wire.send(frame, self.now) {
+        let sent = wire.send(frame, self.now);
+        if let (Some(tap), Some(bytes)) = (&mut self.tap, copy) {
+            tap.push(Tapped {
+                wire: index,
+                sent: self.now,
+                arrives: wire.left_at() + wire.delay,
+                bytes,
+            });
+        }
+        match sent {
             Sent::OnItsWay => {
                 self.duplicate(index);
                 let next = self.wires[index].next_arrival();

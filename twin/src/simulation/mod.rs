@@ -94,8 +94,7 @@ pub fn run_broken(
     execute(scenario, seed, (mutation, edge), &mut |_| {})
 }
 
-/// Runs a scenario, carrying all bytes, and keeps every frame that is sent and the number of its
-/// wire.
+/// Runs a scenario, carrying all bytes, and keeps every frame that is sent.
 ///
 /// # Errors
 /// The first check that failed.

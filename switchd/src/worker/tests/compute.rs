@@ -8,7 +8,7 @@ use common::wire::compute::{
 };
 
 /// A switch with jobs and the addresses 10.0.0.254 and fd00:0::254.
-fn computing(workers: usize) -> Switch {
+pub(super) fn computing(workers: usize) -> Switch {
     let mut switch = without_jobs(workers);
     set(&mut switch, &Settings::default());
     switch
@@ -45,7 +45,7 @@ fn cut_behind_the_header(mut frame: Vec<u8>, rest: u8) -> Vec<u8> {
 }
 
 /// A frame with a message of the host behind a port, over either version.
-fn frame(from: usize, is_v6: bool, packet: &Packet<'_>) -> Vec<u8> {
+pub(super) fn frame(from: usize, is_v6: bool, packet: &Packet<'_>) -> Vec<u8> {
     let udp = Udp {
         from,
         payload: packet.len(),
@@ -76,7 +76,7 @@ fn addresses(frame: &[u8]) -> (IpAddr, IpAddr) {
     }
 }
 
-fn packet(job: u32, rank: u16, message: Message<'_>) -> Packet<'_> {
+pub(super) fn packet(job: u32, rank: u16, message: Message<'_>) -> Packet<'_> {
     Packet {
         flags: Flags::default(),
         job,

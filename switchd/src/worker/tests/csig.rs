@@ -20,7 +20,7 @@ use rand_pcg::Pcg64Mcg;
 const SPEED: Rate = Rate::from_gbps(10);
 
 /// The configuration in which ports 0, 1, … have these sections.
-fn csig(ports: Vec<Port>) -> Csig {
+pub(super) fn csig(ports: Vec<Port>) -> Csig {
     Csig {
         enabled: true,
         port: ports,
@@ -37,7 +37,7 @@ fn of_port(name: &str, mode: Mode) -> Port {
 }
 
 /// Puts a tag between the VLAN tags of a frame and what follows.
-fn tagged(frame: &[u8], form: Form, tag: Tag) -> Vec<u8> {
+pub(super) fn tagged(frame: &[u8], form: Form, tag: Tag) -> Vec<u8> {
     let at = walk(frame, Tpids::default())
         .expect("whole")
         .stack
@@ -52,7 +52,7 @@ fn tagged(frame: &[u8], form: Form, tag: Tag) -> Vec<u8> {
 }
 
 /// The tag of a frame, and the frame without.
-fn untagged(frame: &[u8]) -> (Option<(Form, Tag)>, Vec<u8>) {
+pub(super) fn untagged(frame: &[u8]) -> (Option<(Form, Tag)>, Vec<u8>) {
     let found = walk(frame, Tpids::default()).expect("whole tags").signal;
     let mut bytes = frame.to_vec();
     let tag = found.map(|(kind, at)| {
@@ -68,7 +68,7 @@ fn untagged(frame: &[u8]) -> (Option<(Form, Tag)>, Vec<u8>) {
 
 impl Switch {
     /// Makes congestion signals known.
-    fn know(&self, csig: &Csig) {
+    pub(super) fn know(&self, csig: &Csig) {
         self.tables(|tables| {
             for port in &mut tables.ports {
                 port.speed = Some(SPEED);
@@ -328,7 +328,7 @@ pub(super) fn any_packet(random: &mut Pcg64Mcg, is_bridged: bool) -> Vec<u8> {
 
 /// CS-1, CS-7: any packet takes the same way with a tag and without, and leaves the same but for
 /// the tag: routed to one next hop or several, by VLANs, bridged, in fragments, and as what its
-/// sender is told.
+/// sender is told. [`super::ways`] has what else decides.
 #[test]
 fn packets_take_the_same_way_with_tags_and_without() {
     let mut random = Pcg64Mcg::seed_from_u64(15);

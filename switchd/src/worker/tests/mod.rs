@@ -15,6 +15,7 @@ mod queues;
 mod resilient;
 mod trace;
 mod trim;
+mod ways;
 mod workers;
 
 use super::builder::WorkerBuilder;

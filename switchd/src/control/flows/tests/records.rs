@@ -168,8 +168,11 @@ fn collectors_come_and_go() {
     assert!(exporter.waiting() <= 4096 - 32);
 }
 
-/// Where a record of IPv4 says when its last packet passed, and how long it is.
+/// Where a record of IPv4 says how many packets, when its last one passed, and why it is told; and
+/// how long it is.
+const PACKETS: usize = 25;
 const LAST: usize = 41;
+const REASON: usize = 49;
 const RECORD: usize = 107;
 
 /// SW-50: of ten thousand flows, which is what the table has room for, each direction is told
@@ -222,7 +225,7 @@ fn all_are_told_when_they_are_due() {
                     let late = millis - number(&buffer, at + LAST, 8) - 4000;
                     assert!(late <= 1000, "{late} ms");
                     latest = latest.max(late);
-                    packets += number(&buffer, at + 25, 8);
+                    packets += number(&buffer, at + PACKETS, 8);
                     told += 1;
                 }
             }
@@ -232,4 +235,62 @@ fn all_are_told_when_they_are_due() {
         assert_eq!((told, packets), (20_000, 20_000));
         println!("last packets within {spread} ms: the latest record {latest} ms late");
     }
+}
+
+/// SW-50: of a flow that goes on each direction is told each active time, within a second of it, and
+/// each time what passed since the last one.
+#[test]
+fn a_flow_that_goes_on_is_told_each_active_time() {
+    let listener = UdpSocket::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let collector = listener.local_addr().unwrap();
+    let (a, b) = (host(1, false), host(2, false));
+    let all = observers(2, 16, Span::from_secs(10), 3);
+    let (mut observers, ends): (Vec<_>, Vec<Ends>) = all.into_iter().unzip();
+    let settings = Flows {
+        collector: collector.to_string(),
+        ..settings()
+    };
+    let exporter = Exporter::new(collector, &settings);
+    let mut analysis = Analysis::new(Book::new(&settings, ends), Some(exporter));
+    let begin = Time::ZERO + Span::from_secs(100);
+    let mut now = begin;
+    let (mut psn, mut told, mut packets) = (0, Vec::new(), 0);
+    let mut buffer = [0; 2048];
+    while now < begin + Span::from_secs(35) {
+        psn += 1;
+        let asked = frame(a, b, &request(22, psn), &[0; 64]);
+        show(&mut observers[0], &asked, 1, now);
+        let answer = frame(b, a, &acknowledge(11, psn, POSITIVE), &[]);
+        show(&mut observers[1], &answer, 2, now);
+        analysis.read(now);
+        let ifindex = |_| 1;
+        analysis.export(Here {
+            now,
+            millis: now.nanos() / 1_000_000,
+            ifindex: &ifindex,
+        });
+        while let Ok(len) = listener.recv(&mut buffer) {
+            let is_template = number(&buffer, 16, 2) == 2;
+            let end = if is_template { 0 } else { len };
+            for at in (20..end).step_by(RECORD) {
+                assert_eq!(number(&buffer, at + REASON, 1), 2, "active");
+                let since = now.since(begin).nanos() / 1_000_000;
+                told.push((number(&buffer, at, 4), since));
+                packets += number(&buffer, at + PACKETS, 8);
+            }
+        }
+        now = analysis.next(now);
+    }
+    for source in [0x0a00_0001, 0x0a00_0002] {
+        let of_it = told.iter().filter(|it| it.0 == source).map(|it| it.1);
+        let times: Vec<u64> = of_it.collect();
+        println!("{source:08x}: after {times:?} ms");
+        assert_eq!(times.len(), 3, "{times:?}");
+        for (time, due) in times.iter().zip([10_000, 20_000, 30_000]) {
+            assert!(time.abs_diff(due) <= 1000, "{times:?}");
+        }
+    }
+    // About 300 exchanges in 30 s.
+    assert!((560..=2 * u64::from(psn)).contains(&packets), "{packets}");
 }

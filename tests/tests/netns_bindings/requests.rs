@@ -6,7 +6,7 @@ use lab::observe::assert_healthy;
 use lab::privileged;
 
 use crate::ends::Rig;
-use crate::groups::{FORMING, RANKS, members};
+use crate::groups::{FORMING, members};
 use crate::{c, python};
 
 fn carry_out(rig: &Rig, words: &[String], port: u16) {

@@ -59,7 +59,7 @@ impl Pair {
         for (expected, found) in plain.iter().zip(&with_tags) {
             let found = found.iter().map(|frame| untagged(frame));
             let (tags, found): (Vec<_>, Vec<_>) = found.unzip();
-            let [found, expected] = [&found, expected].map(|it| it.iter().map(whole));
+            let [found, expected] = [&found, expected].map(|it| it.iter().map(|frame| whole(frame)));
             assert!(found.eq(expected), "{plain:02x?}\n{with_tags:02x?}");
             self.tags += tags.iter().flatten().count();
         }
@@ -72,7 +72,7 @@ impl Pair {
 }
 
 /// A frame without padding, of which one with a tag needs less.
-fn whole(frame: &Vec<u8>) -> &[u8] {
+fn whole(frame: &[u8]) -> &[u8] {
     let is_v4 = frame[12..14] == [0x08, 0x00];
     let end = 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
     &frame[..if is_v4 { end } else { frame.len() }]

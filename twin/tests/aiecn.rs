@@ -37,8 +37,8 @@ fn other_workloads_do_as_well_as_with_the_best_fixed_thresholds() {
     }
 }
 
-/// SW-24: the same seed makes the same file and the same report, though trials run side by side; with
-/// another one random traffic is another.
+/// SW-24: the same seed makes the same file and the same report, though trials run side by side;
+/// with another one random traffic is another.
 #[test]
 fn the_same_seed_makes_the_same_file() {
     let small = |kind| Workload::new(kind, 2, Hosts::Dctcp, (10, 1000));

@@ -399,9 +399,14 @@ fn controllers_of_paths_are_no_more_aggressive_than_one() {
                 case.name
             );
             println!("{name}");
-            let most = if case.name == "swift-csig" { 0.61 } else { 0.6 };
-            assert!(share <= most && many + single > 0.95, "{name}");
-            assert!(share >= 0.3, "{name}");
+            // HPCC holds the link at 0.95 of its speed, and each path leaves it a little room.
+            let (most, least, used) = match case.name {
+                "swift-csig" => (0.61, 0.3, 0.95),
+                "hpcc" => (0.5, 0.25, 0.9),
+                _ => (0.6, 0.3, 0.95),
+            };
+            assert!(share <= most && many + single > used, "{name}");
+            assert!(share >= least, "{name}");
         }
     }
 }

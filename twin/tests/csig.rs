@@ -87,8 +87,8 @@ fn a_fabric_that_strips_is_noticed() {
     }
 }
 
-/// Of what each node sent of each packet with a tag, in order: the key is what no node changes, from
-/// the UDP header on.
+/// Of what each node sent of each packet with a tag, in order: the key is what no node changes,
+/// from the UDP header on.
 type Journeys<'a> = BTreeMap<&'a [u8], Vec<(&'a Tapped, Tag)>>;
 
 fn journeys(tapped: &[Tapped], form: Form) -> Journeys<'_> {

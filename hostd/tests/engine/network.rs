@@ -378,11 +378,8 @@ impl Network {
         let kind = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let tag = Tpids::default().kind(kind(&bytes, 12));
         let start = 14 + tag.map_or(0, Kind::len);
-        let ip = if kind(&bytes, start - 2) == 0x0800 {
-            20
-        } else {
-            40
-        };
+        let is_v4 = kind(&bytes, start - 2) == 0x0800;
+        let ip = if is_v4 { 20 } else { 40 };
         let source = kind(&bytes, start + ip);
         let path = usize::from(source.wrapping_mul(0x9e37) >> 14);
         if from == 0 {

@@ -59,8 +59,8 @@ fn flow(rig: &Rig) -> u32 {
 }
 
 /// SW-40: a flow of best effort that is paced well below the links' rate keeps its datagrams beside
-/// a job that takes all that a link has: at least nine of ten of what comes when the job is idle, in
-/// turns. The job has a class of its own, and sends more than three times as much as the flow.
+/// a job that takes all that a link has: at least nine of ten of what comes when the job is idle,
+/// in turns. The job has a class of its own, and sends more than three times as much as the flow.
 #[test]
 fn a_flow_keeps_its_rate_beside_a_job() {
     const TURNS: u32 = 3;

@@ -14,6 +14,10 @@ const LONG: &[(&str, &str, &str)] = &[
         "a_two_port_reflector_carries_ping_and_datagrams",
         STORY,
     ),
+    ("hostd/client/src/abi/message.rs", "encode", DISPATCH),
+    ("hostd/client/src/abi/tests.rs", "requests", TABLE),
+    ("hostd/src/app/session.rs", "carry_out", DISPATCH),
+    ("hostd/src/edge/table/mod.rs", "carry_out", DISPATCH),
     (
         "hostd/tests/netns/main.rs",
         "files_and_measurements_cross",
@@ -45,6 +49,11 @@ const LONG: &[(&str, &str, &str)] = &[
         STORY,
     ),
     (
+        "tests/tests/wire_tshark.rs",
+        "the_script_for_wireshark_shows_compute",
+        TABLE,
+    ),
+    (
         "twin/tests/twin.rs",
         "scenarios_that_make_no_sense_are_refused",
         TABLE,
@@ -53,6 +62,9 @@ const LONG: &[(&str, &str, &str)] = &[
 
 /// Cases, one a line; the code below them is short.
 const TABLE: &str = "a table of cases";
+
+/// One arm for each kind of request; the work is elsewhere.
+const DISPATCH: &str = "an arm for each request";
 
 /// Steps of one run, each of which needs what the one before has left.
 const STORY: &str = "one run from beginning to end";

@@ -368,6 +368,14 @@ mod tests {
                     assert!(judge(bytes), "{what}");
                     let other = &in_another_order[place * whole..][..whole];
                     assert!(judge(other), "{what}");
+                    let of_some = matches!(
+                        special,
+                        Special::Nan | Special::Infinity | Special::Opposites
+                    );
+                    if of_some && float.is_normal() {
+                        // None of these members has what some may have: it is a number of many.
+                        continue;
+                    }
                     let mut wrong = bytes.to_vec();
                     // Of zeros, infinities and numbers the sign; what is NaN becomes a number.
                     let bit = if float.is_nan() { 0x40 } else { 0x80 };

@@ -49,8 +49,8 @@ impl Judged {
     }
 
     /// Throughput and mean queue of a trial as parts of those of the best fixed thresholds, as
-    /// they are judged: a queue that is longer has one packet ([`ALLOWANCE`]) taken off, down to that
-    /// of the best.
+    /// they are judged: a queue that is longer has one packet ([`ALLOWANCE`]) taken off, down to
+    /// that of the best.
     pub fn beside_best(&self, trial: &Trial) -> (f64, f64) {
         let best = &self.fixed[self.best()];
         let longer = (trial.queue - ALLOWANCE).max(best.queue.min(trial.queue));

@@ -25,6 +25,7 @@
     reason = "functions that C calls by name and with pointers; see each SAFETY"
 )]
 
+mod carrying;
 mod collectives;
 mod completion;
 mod connection;

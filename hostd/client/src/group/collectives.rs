@@ -2,8 +2,9 @@
 
 use super::call::Collective;
 use super::failure::GroupError;
-use super::member::{Group, Vector};
+use super::member::Group;
 use super::request::Request;
+use super::vector::Vector;
 use reduce::{Element, Operation};
 
 impl Group {

@@ -1,12 +1,12 @@
 //! Segments that come and go.
 
 use super::failure::{Cause, Failure, GroupError};
+use super::flow::{Flow, Stage};
 use super::link::Link;
 use super::member::Group;
 use super::message::Header;
 use super::progress::Transfer;
 use super::schedule::Action;
-use super::turn::{Flow, Stage};
 use crate::Error;
 
 /// Bytes that are rather copied than waited for until they are acknowledged.

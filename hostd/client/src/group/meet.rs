@@ -1,10 +1,10 @@
 //! Connections to other members, made when a collective needs them for the first time.
 
 use super::failure::GroupError;
+use super::flow::Flow;
 use super::link::{Link, Phase};
 use super::member::Group;
 use super::message::Hello;
-use super::turn::Flow;
 use crate::abi::answer::Event;
 use crate::abi::message::Request as Ask;
 use crate::queue_pair::established;

@@ -15,6 +15,7 @@
 //!   rendezvous   how a group forms                  collectives   the calls
 //!   offload   through the switches, and back        agree     where their part ends
 //!   seat   places in the tree of switches             again    when they are tried
+//!   vector   the bytes that it works on               flow     how far one under way is
 //! ```
 //!
 //! `schedule`, `progress`, `agree`, `again` and `judge` do no I/O. The calling thread does all the
@@ -30,6 +31,7 @@ mod call;
 mod collectives;
 mod exchange;
 mod failure;
+mod flow;
 mod judge;
 mod link;
 mod meet;
@@ -42,12 +44,14 @@ mod request;
 mod schedule;
 mod seat;
 mod turn;
+mod vector;
 
 pub use crate::abi::collective::FailureReason;
 pub use call::{Algorithm, Call, Collective};
 pub use failure::{Cause, Failure, GroupError, Refusal};
-pub use member::{Group, GroupOptions, SharedVector, Vector};
+pub use member::{Group, GroupOptions};
 pub use message::SIZE_MAX;
 pub use reduce::{Element, Operation};
 pub use request::Request;
 pub use seat::Fallback;
+pub use vector::{SharedVector, Vector};

@@ -2,13 +2,14 @@
 
 use super::call::Collective;
 use super::failure::{Cause, Failure, GroupError};
+use super::flow::{Flow, Stage};
 use super::judge::REMEMBERED;
-use super::member::{Group, Held, SharedVector, Vector};
+use super::member::Group;
 use super::offload::Way;
 use super::progress::Progress;
 use super::schedule::schedule;
 use super::seat::Fallback;
-use super::turn::{Flow, Stage};
+use super::vector::{Held, SharedVector, Vector};
 use crate::channel::deadline;
 use std::time::{Duration, Instant};
 

@@ -398,16 +398,14 @@ fn a_missing_leaf_is_told_of() {
     let Some(rig) = Rig::new(2) else {
         return;
     };
+    let at_root = Fallback {
+        rank: 0,
+        ..expected
+    };
     for (algorithm, expected) in [
         (Algorithm::Auto, None),
         (Algorithm::Ring, None),
-        (
-            Algorithm::Inc,
-            Some(Fallback {
-                rank: 0,
-                ..expected
-            }),
-        ),
+        (Algorithm::Inc, Some(at_root)),
     ] {
         let fallbacks = rig.group(2, GroupOptions::default(), |context, mut group| {
             group.set_algorithm(algorithm);

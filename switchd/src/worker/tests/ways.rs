@@ -59,7 +59,8 @@ impl Pair {
         for (expected, found) in plain.iter().zip(&with_tags) {
             let found = found.iter().map(|frame| untagged(frame));
             let (tags, found): (Vec<_>, Vec<_>) = found.unzip();
-            let [found, expected] = [&found, expected].map(|it| it.iter().map(|frame| whole(frame)));
+            let [found, expected] =
+                [&found, expected].map(|it| it.iter().map(|frame| whole(frame)));
             assert!(found.eq(expected), "{plain:02x?}\n{with_tags:02x?}");
             self.tags += tags.iter().flatten().count();
         }

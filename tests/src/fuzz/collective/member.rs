@@ -1,7 +1,6 @@
 //! What a switch knows of a member, and what it says to it.
 
 use super::super::program::Program;
-use super::{JOB, PAYLOAD, UNTOUCHED, VECTOR};
 use common::wire::Mac;
 use common::wire::compute::{
     Chunk, Element, Flags, HEADER_LEN, Join, Key, Message, Operation, Packet, Reason, Slot, Terms,
@@ -23,6 +22,14 @@ pub(super) const SECRET: [u8; 32] = [9; 32];
 
 /// What results are full of.
 pub(super) const FILL: u8 = 0x11;
+
+/// The job, and the bytes of a chunk that its members ask for.
+pub(super) const JOB: u32 = 5;
+pub(super) const PAYLOAD: u16 = 64;
+
+/// What vectors are full of, and places that nothing was written to.
+pub(super) const VECTOR: u8 = 0x33;
+pub(super) const UNTOUCHED: u8 = 0xc3;
 
 /// Ethernet, IPv4 and UDP: where a message begins.
 pub(super) const AT: usize = 14 + 20 + 8;

@@ -20,14 +20,15 @@ use hostd::verbs::{
     Access, Buffer, CollectiveConfig, CollectiveRequest, Completion, CompletionQueueId, DomainId,
     EndReason, EngineConfig, EngineError, MemberRequest, PortId, RegionKeys, Route, Secret, Status,
 };
-use member::{AT, FILL, LEAF, OWN, PORT, Part, Posted, SECRET, datagram, read};
+use member::{
+    AT, FILL, JOB, LEAF, OWN, PAYLOAD, PORT, Part, Posted, SECRET, UNTOUCHED, VECTOR, datagram,
+    read,
+};
 
 const FRAMES: u32 = 32;
 
-/// The job, and what its members ask for.
-const JOB: u32 = 5;
+/// The slots that members ask for.
 const SLOTS: u16 = 8;
-const PAYLOAD: u16 = 64;
 
 /// Collectives of a member at a time, each with a place for its result.
 const POSTS: u32 = 4;
@@ -36,10 +37,6 @@ const PLACE: usize = 1 << 10;
 /// Vectors lie in front of the results.
 const RESULTS: usize = PLACE;
 const MEMORY: usize = RESULTS + 2 * POSTS as usize * PLACE;
-
-/// What vectors are full of, and places that nothing was written to.
-const VECTOR: u8 = 0x33;
-const UNTOUCHED: u8 = 0xc3;
 
 /// Time in which everything ends when the switch is silent: the longest lease, and more.
 const PATIENCE: Span = Span::from_secs(180);

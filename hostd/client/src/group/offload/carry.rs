@@ -13,10 +13,10 @@
 
 use super::super::call::Collective;
 use super::super::failure::{Cause, Failure, GroupError};
+use super::super::flow::{Flow, Stage};
 use super::super::member::Group;
 use super::super::message::Message;
 use super::super::seat::Why;
-use super::super::turn::{Flow, Stage};
 use super::state::{NAME, Offload, State};
 use crate::Slice;
 use crate::abi::collective::{self, Buffer, CollectiveWork, FailureReason};

@@ -7,10 +7,10 @@
 
 use super::super::again::{Ready, Standing, Word};
 use super::super::failure::{Cause, Failure, GroupError};
+use super::super::flow::{Flow, Stage};
 use super::super::member::Group;
 use super::super::message::Message;
 use super::super::seat::{Attempt, ENTRIES, Seat, Why};
-use super::super::turn::{Flow, Stage};
 use super::state::{NAME, Offload, State, Tried};
 use crate::abi::collective::{Buffer, Collective, CollectiveWork, FailureReason};
 use crate::compute::{Membership, Posts};

@@ -3,12 +3,12 @@
 use super::super::agree::{Agreement, agree};
 use super::super::call::Call;
 use super::super::failure::{Cause, Failure, GroupError};
+use super::super::flow::{Flow, Stage};
 use super::super::member::Group;
 use super::super::message::Message;
 use super::super::progress::Progress;
 use super::super::schedule::{Action, Part, Step, schedule};
 use super::super::seat::{Fallback, Why};
-use super::super::turn::{Flow, Stage};
 use super::state::{NEVER, Offload};
 use super::tail::{Service, Wanting};
 use std::time::Instant;

@@ -237,8 +237,8 @@ fn all_are_told_when_they_are_due() {
     }
 }
 
-/// SW-50: of a flow that goes on each direction is told each active time, within a second of it, and
-/// each time what passed since the last one.
+/// SW-50: of a flow that goes on each direction is told each active time, within a second of it,
+/// and each time what passed since the last one.
 #[test]
 fn a_flow_that_goes_on_is_told_each_active_time() {
     let listener = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -215,7 +215,7 @@ pub fn located(plan: &Topology, locator: u16) -> Option<(&str, bool)> {
 }
 
 /// The shipped profile that follows the recommendations of Ultra Ethernet.
-const UET: &str = include_str!("../../etc/switchd-uet.toml");
+const UET: &str = include_str!("../../../etc/switchd-uet.toml");
 
 /// `[qos]` of a switch.
 fn qos(options: &Options, plan: &Topology, node: &Node) -> Option<Table> {

@@ -12,8 +12,16 @@ use crate::{LATE, c, python};
 pub(crate) const RANKS: usize = 4;
 
 /// What is lost while groups form, beside what comes after their end: members ask for connections
-/// before others wait for them, and again before the answer is there.
-pub(crate) const FORMING: [&str; 4] = [LATE[0], LATE[1], "no_service", "cm_wrong_transaction"];
+/// before others wait for them, and again before the answer is there. And results that come once
+/// more, to members and to leaves that asked again because one of the others was late.
+pub(crate) const FORMING: [&str; 6] = [
+    LATE[0],
+    LATE[1],
+    "no_service",
+    "cm_wrong_transaction",
+    "collective_repeated",
+    "compute_unexpected",
+];
 
 /// Where a rank is.
 pub(crate) fn host(rank: usize) -> &'static str {

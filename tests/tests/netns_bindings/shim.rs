@@ -76,7 +76,7 @@ fn a_killed_rank_is_named_and_a_late_one_is_waited_for() {
     println!("all have ended after {:?}", begun.elapsed());
     let (said, wrong, _) = trouble.run("late 8", &["HOSTD_PMPI_TIMEOUT=1"]);
     let named = wrong.matches("hostd: MPI_Barrier: rank 3 is late");
-    assert_eq!(named.count(), others, "{wrong}");
+    assert!(named.count() >= others, "{wrong}");
     assert!(
         said.matches("MPI_Barrier has failed").count() >= others,
         "{said}"

@@ -15,7 +15,7 @@ use crate::rig::{Rig, check, numbers, read, region, sum};
 pub(crate) const SIZE: usize = 4;
 
 /// Bytes of a vector that takes switches a while.
-const LONG: usize = 16 << 20;
+const LONG: usize = 48 << 20;
 
 /// Within which all go on between the hosts after a switch has gone.
 const BOUND: Duration = Duration::from_secs(5);

@@ -19,7 +19,7 @@
 //! times on its core. So what counts there is frames for each second that the forwarder ran.
 //!
 //! The last group offers a part of what switchd could forward, at a steady rate, alone and beside a
-//! [`job`] of in-network compute that takes what it gets.
+//! job of in-network compute that takes what it gets.
 //!
 //! The kernel's receive path runs on the core of the source, the transmit path on that of the
 //! forwarder. The source is faster than every forwarder. A forwarder that was idle for some of the

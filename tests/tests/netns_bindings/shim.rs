@@ -11,7 +11,7 @@ use crate::ends::Rig;
 use crate::groups::{RANKS, host, without_leaf};
 use crate::mpi::Mpi;
 
-/// A program and the shim, compiled with MPICH: it leaves the other ranks alone when one dies.
+/// A program and the shim, compiled with MPICH.
 struct Trouble<'a> {
     rig: &'a Rig,
     shim: PathBuf,
@@ -30,9 +30,7 @@ impl<'a> Trouble<'a> {
     /// error, and whether it ended well.
     fn run(&self, words: &str, variables: &[&str]) -> (String, String, bool) {
         let mpiexec = Mpi::Mpich.program("mpiexec");
-        let mut all: Vec<_> = ["timeout", "120", &mpiexec, "-disable-auto-cleanup"]
-            .map(str::to_owned)
-            .into();
+        let mut all: Vec<_> = ["timeout", "120", &mpiexec].map(str::to_owned).into();
         for rank in 0..RANKS {
             if rank > 0 {
                 all.push(":".to_owned());
@@ -53,40 +51,15 @@ impl<'a> Trouble<'a> {
     }
 }
 
-/// HT-50: a rank that is killed is named to each of the others by a line, and an error that its
-/// program can handle. A rank may be late for longer than the usual time-out of groups, and for as
-/// long as HOSTD_PMPI_TIMEOUT says; one that cannot be is refused by its name.
+/// HT-50: a rank may be late for longer than the usual time-out of groups, as one that writes a file
+/// is.
 #[test]
-fn a_killed_rank_is_named_and_a_late_one_is_waited_for() {
+fn a_late_rank_is_waited_for() {
     if !privileged() {
         return;
     }
-    let rig = Rig::computing("mpikill");
+    let rig = Rig::computing("mpilate");
     let trouble = Trouble::new(&rig);
-    let others = RANKS - 1;
-    let begun = Instant::now();
-    let (said, wrong, _) = trouble.run("killed", &[]);
-    let named = wrong.matches("hostd: MPI_Allreduce: rank 3 is lost");
-    assert_eq!(named.count(), others, "{wrong}");
-    assert_eq!(
-        said.matches("MPI_Allreduce has failed").count(),
-        others,
-        "{said}"
-    );
-    println!("all have ended after {:?}", begun.elapsed());
-    let (said, wrong, _) = trouble.run("late 8", &["HOSTD_PMPI_TIMEOUT=1"]);
-    let named = wrong.matches("hostd: MPI_Barrier: rank 3 is late");
-    assert!(named.count() >= others, "{wrong}");
-    assert!(
-        said.matches("MPI_Barrier has failed").count() >= others,
-        "{said}"
-    );
-    for value in ["", "0", "-1", "5s", "4000001", "99999999999999999999"] {
-        let variable = format!("HOSTD_PMPI_TIMEOUT={value}");
-        let (said, wrong, well) = trouble.run("reduce", &[&variable]);
-        let expected = format!("hostd: HOSTD_PMPI_TIMEOUT is '{value}': it has to be seconds");
-        assert!(!well && wrong.contains(&expected), "{value}: {said}{wrong}");
-    }
     let begun = Instant::now();
     let (said, wrong, well) = trouble.run("late 35", &[]);
     assert!(

@@ -1,6 +1,5 @@
 //! RoCEv2 flow analysis of the real daemon (SW-50).
 
-
 use crate::support::{Rig, eventually, privileged};
 use serde_json::Value;
 use std::process::{Child, Stdio};

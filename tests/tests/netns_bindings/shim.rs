@@ -51,8 +51,8 @@ impl<'a> Trouble<'a> {
     }
 }
 
-/// HT-50: a rank may be late for longer than the usual time-out of groups, as one that writes a file
-/// is.
+/// HT-50: a rank may be late for longer than the usual time-out of groups, as one that writes a
+/// file is.
 #[test]
 fn a_late_rank_is_waited_for() {
     if !privileged() {

@@ -1,17 +1,25 @@
 //! Who wrote a message: a tag that only those who have the key of the job can make.
 //!
-//! The tag is the first eight bytes of BLAKE3 with a key, over header and payload with checksum and
-//! tag taken as zero. The key of a job is derived from the secret of the fabric and the number of
-//! the job, so that a switch which was just started has the keys of all jobs.
+//! The tag is the first eight bytes of AEGISMAC-128L (RFC 10032) with a nonce of zero, over header
+//! and payload with checksum and tag taken as zero. As a MAC AEGIS may have the same nonce for all
+//! messages. The key of a job is derived from the secret of the fabric and the number of the job,
+//! so that a switch which was just started has the keys of all jobs.
 
 use super::layout::{HEADER_LEN, covered, field};
 use crate::wire::array;
+use aegis::aegis128l::Aegis128LMac;
 
 const CONTEXT: &str = "switchd in-network compute, key of a job, version 1";
 
+/// Bytes of the tag that the algorithm makes.
+const WHOLE: usize = 16;
+
 /// The key of a job.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Key([u8; 32]);
+#[derive(Clone)]
+pub struct Key {
+    /// The algorithm after it took the key, which takes as long as 300 bytes of a message.
+    keyed: Aegis128LMac<WHOLE>,
+}
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -25,15 +33,18 @@ impl Key {
         let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
         hasher.update(secret);
         hasher.update(&job.to_be_bytes());
-        Self(*hasher.finalize().as_bytes())
+        let key: [u8; 16] = array(hasher.finalize().as_bytes(), 0);
+        Self {
+            keyed: Aegis128LMac::new(&key),
+        }
     }
 
     /// The tag of a message, which must have a header.
     pub(super) fn tag(&self, message: &[u8]) -> [u8; 8] {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(&covered(message));
-        hasher.update(&message[HEADER_LEN..]);
-        array(hasher.finalize().as_bytes(), 0)
+        let mut mac = self.keyed.clone();
+        mac.update(&covered(message));
+        mac.update(&message[HEADER_LEN..]);
+        array(&mac.finalize(), 0)
     }
 
     /// Whether the tag of a message, which was read before, was made with this key. It takes as

@@ -2,6 +2,8 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 const CHUNK: Chunk<'static> = Chunk {
     work: Work::Allreduce(Operation::Max, Element::Bf16),
@@ -215,6 +217,53 @@ fn keys_are_told_apart() {
     assert!(!key.sealed(&bytes[..20]));
     assert!(!key.sealed(&written(&packet(Message::KeepAlive), None)));
     assert_eq!(format!("{key:?}"), "Key(hidden)");
+}
+
+/// What the model, written from RFC 10032, says of `key nonce data` lines in hex.
+fn model_of_tags(lines: &str) -> String {
+    let mut child = Command::new("/usr/bin/python3")
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/models/aegis_mac.py"
+        ))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 runs the model");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(lines.as_bytes()).expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("the model ends");
+    assert!(output.status.success(), "the model failed");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// SW-42: the tag is the one that docs/compute.md describes, by a model that has RFC 10032's own
+/// test vector right.
+#[test]
+fn tags_are_those_of_the_rfc() {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let vector: Vec<u8> = (0..35).collect();
+    let known = "10010000000000000000000000000000 10000200000000000000000000000000";
+    let mut lines = format!("{known} {}\n", hex(&vector));
+    let mut derived = blake3::Hasher::new_derive_key(
+        "switchd in-network compute, key of a job, version 1",
+    );
+    derived.update(&[7; 32]).update(&0x2122_2324_u32.to_be_bytes());
+    let derived = hex(&derived.finalize().as_bytes()[..16]);
+    let key = Key::of_job(&[7; 32], 0x2122_2324);
+    let mut tags = vec!["d3f09b2842ad301687d6902c921d7818".to_owned()];
+    for message in all() {
+        let mut bytes = written(&packet(message), Some(&key));
+        tags.push(hex(&bytes[field::TAG..HEADER_LEN]));
+        bytes[field::CHECKSUM..HEADER_LEN].fill(0);
+        lines += &format!("{derived} {} {}\n", hex(&[0; 16]), hex(&bytes));
+    }
+    let said = model_of_tags(&lines);
+    assert_eq!(said.lines().count(), tags.len());
+    for (said, tag) in said.lines().zip(tags) {
+        assert!(said.starts_with(&tag), "{said} and {tag}");
+    }
 }
 
 /// SW-42: a field that no message can have is refused, though the checksum is right.

@@ -149,17 +149,22 @@ fn picture(outcome: &Outcome) -> Picture {
     }
 }
 
-/// CC-1: flows that join share the link alike in the end of each step, and use it; the picture of
-/// the manual is that of the first seed.
+/// CC-1: flows that join share the link alike in the end of each step, and use it, in the mean of
+/// eight seeds; in one of them two that are notified together may just have cut their rates, which
+/// takes milliseconds to come back. The picture of the manual is that of the first seed.
 #[test]
+#[expect(clippy::cast_precision_loss, reason = "few")]
 fn flows_that_join_converge_as_in_the_paper() {
-    for seed in 1..=3 {
+    const SEEDS: u64 = 8;
+    let mut used = [0.0; 3];
+    for seed in 1..=SEEDS {
         let outcome = outcome(seed);
-        for flows in 2..=4 {
+        for (flows, used) in (2..=4).zip(&mut used) {
             let rates = settled(&outcome, flows);
             let (sum, fair) = (rates.iter().sum::<f64>(), jain(&rates));
             println!("seed {seed}, {flows} flows: {rates:.1?}, Jain {fair:.3}");
-            assert!(sum >= 0.9 * SPEED, "seed {seed}, {flows} flows: {sum} Gb/s");
+            assert!(sum >= 0.8 * SPEED, "seed {seed}, {flows} flows: {sum} Gb/s");
+            *used += sum / SPEED / SEEDS as f64;
             assert!(fair >= 0.9, "seed {seed}, {flows} flows: Jain {fair}");
         }
         let total: u64 = SIZES.iter().map(|megabytes| megabytes * 1_000_000).sum();
@@ -180,4 +185,6 @@ fn flows_that_join_converge_as_in_the_paper() {
             "docs/images/dcqcn.svg is another one; see the head of this file"
         );
     }
+    println!("used of the link: {used:.3?}");
+    assert!(used.iter().all(|used| *used >= 0.95), "{used:.3?}");
 }

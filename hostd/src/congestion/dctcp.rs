@@ -2,8 +2,13 @@
 //! marked.
 //!
 //! α follows the part of marked packets of each window with weight 1/16. A window with a mark
-//! shrinks by α/2, one without grows by a packet. A loss or a trim halves it, once a round trip.
-//! Windows are in packets.
+//! shrinks by α/2, and each grows by a packet, unless it was marked throughout: so who has little
+//! catches up while some packets of all are marked, and a crowd whose packets all are makes room. A
+//! loss or a trim halves it, once a round trip. Windows are in packets.
+//!
+//! The first marked window sets α; if it was marked throughout, so does the next one, unless it has
+//! no mark. Otherwise who joins a full link would take sixteen windows to learn how little is
+//! marked, and halve its own as often.
 
 use super::pipe::{Pipe, nanos};
 use crate::verbs::{Feedback, PacketFate};
@@ -20,8 +25,8 @@ pub(crate) struct Dctcp {
     /// Most packets in flight by configuration.
     limit: f64,
     window: f64,
-    /// Part of the packets that are marked.
-    alpha: f64,
+    /// Part of the packets that are marked; `None`: none was yet.
+    alpha: Option<f64>,
     /// Packets of the present window: all, and those marked.
     came: f64,
     marked: f64,
@@ -37,7 +42,7 @@ impl Dctcp {
             pipe: Pipe::new(mtu, base),
             limit,
             window: limit,
-            alpha: 1.0,
+            alpha: None,
             came: 0.0,
             marked: 0.0,
             halved: Time::ZERO,
@@ -82,10 +87,14 @@ impl Dctcp {
 
     fn end_of_window(&mut self) {
         let part = self.marked / self.came;
-        self.alpha += GAIN * (part - self.alpha);
-        if self.marked > 0.0 {
-            self.window *= 1.0 - self.alpha / 2.0;
-        } else {
+        self.alpha = match self.alpha {
+            Some(alpha) if alpha < 1.0 || part == 0.0 => Some(alpha + GAIN * (part - alpha)),
+            Some(_) | None => (part > 0.0).then_some(part),
+        };
+        if let (true, Some(alpha)) = (part > 0.0, self.alpha) {
+            self.window *= 1.0 - alpha / 2.0;
+        }
+        if part < 1.0 {
             self.window += 1.0;
         }
         (self.came, self.marked) = (0.0, 0.0);
@@ -129,6 +138,37 @@ mod tests {
             least > product && most < product + threshold + 2.0,
             "{least} to {most}"
         );
+    }
+
+    /// A window of packets, the first `marks` of them marked. Returns what it changed.
+    fn a_window(dctcp: &mut Dctcp, mut marks: u32) -> f64 {
+        let before = dctcp.exact();
+        let mut left = before;
+        while left > 0.0 {
+            let fate = came(marks > 0);
+            dctcp.on_feedback(&feedback(fate, BASE), Time::from_nanos(1_000_000));
+            marks = marks.saturating_sub(1);
+            left -= 1.0;
+        }
+        dctcp.exact() - before
+    }
+
+    /// CC-7: who joins a link on which few packets are marked gives up little of its window, also
+    /// if all of its first packets were. What it gives up comes back by a packet in each window.
+    #[test]
+    fn a_newcomer_learns_of_marks_at_once() {
+        let mut dctcp = dctcp();
+        // Two of 43: it gives up a packet, and grows by one.
+        let change = a_window(&mut dctcp, 2);
+        assert!(change.abs() < 0.1, "{change}");
+        let mut crowded = self::dctcp();
+        let before = crowded.exact();
+        a_window(&mut crowded, u32::MAX);
+        let halved = crowded.exact();
+        assert!((halved - before / 2.0).abs() < 0.01, "{halved}");
+        // Two of 22.
+        let change = a_window(&mut crowded, 2);
+        assert!(change.abs() < 0.1, "{change}");
     }
 
     /// CC-7: all packets marked: it halves in each window in the end; a loss halves it at once.

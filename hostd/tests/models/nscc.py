@@ -14,12 +14,13 @@ BDP = RATE * BASE
 A = BDP / (12.5 * 12000.0)  # scaling by the network's product
 B = TARGET / 12000.0  # and by the target
 MAX = 1.5 * BDP
+FIRST = 1.1 * BDP
 GOODPUT = BDP * MSS / (MSS + 98)  # payload of a round trip; 98 bytes of headers and framing
 
 
 class Nscc:
     def __init__(self):
-        self.cwnd = BDP
+        self.cwnd = FIRST
         self.opening = True  # until something comes marked, late or trimmed
         self.avg = 0.0
         self.inc = 0.0

@@ -138,7 +138,10 @@ pub fn trained() -> Vec<Workload> {
             let kind = Kind::Random(Sizes::WebSearch, load);
             all.push(Workload::new(kind, 8, hosts, (100, 1000)));
         }
-        all.push(Workload::new(Kind::Mixed(0.2), 4, hosts, (100, 1000)));
+        for (load, senders) in [(0.05, 8), (0.2, 4)] {
+            let kind = Kind::Mixed(load);
+            all.push(Workload::new(kind, senders, hosts, (100, 1000)));
+        }
     }
     all
 }

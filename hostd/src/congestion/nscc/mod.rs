@@ -18,8 +18,8 @@
 //! take their share when others have gone, instead of growing to it, and the first trim leaves them
 //! little more than that.
 //!
-//! A connection begins with a delay-bandwidth product, and opens to its largest window as long as
-//! no packet comes marked, late or trimmed.
+//! A connection begins with a tenth more than a delay-bandwidth product, and opens to its largest
+//! window as long as no packet comes marked, late or trimmed.
 //!
 //! When little gets through and packets are trimmed or very late, quick adapt sets the window to
 //! what did get through in the last interval. Reactions to what was sent before that are ignored.
@@ -42,8 +42,9 @@ const TARGET_NO_TRIMMING: f64 = 1.0;
 /// The window is this many delay-bandwidth products at most.
 const WINDOW: f64 = 1.5;
 
-/// It begins with this many: what is more would only be trimmed if others begin, too.
-const FIRST: f64 = 1.0;
+/// It begins with this many: the first answer comes later than in an idle network where others
+/// begin, too, and the line is not to stand still until then. What is more would only be trimmed.
+const FIRST: f64 = 1.1;
 
 /// Quick adapt acts if less than this part of the largest window got through …
 const GATE: f64 = 1.0 / 8.0;

@@ -345,7 +345,9 @@ fn a_queue_in_the_way_of_acknowledgements_is_no_congestion() {
         });
         let name = format!("seed {seed}: {with:.3?}, and in one class {without:.3?}");
         println!("{name}");
-        assert!(with.0 > 0.95 && with.1 > 35_000, "{name}");
+        // Data queue up in both runs. How deep depends on when packets meet, so one is measured by
+        // the other.
+        assert!(with.0 > 0.95 && 4 * with.1 > without.1, "{name}");
         assert!(without.0 < with.0 - 0.05, "{name}");
     }
 }

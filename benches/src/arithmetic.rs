@@ -40,13 +40,14 @@ enum Doing {
 }
 
 /// Who takes turns, and what it does.
-const CONTENDERS: [(&str, Doing); 8] = [
+const CONTENDERS: [(&str, Doing); 9] = [
     ("copy", Doing::Copy),
     ("f32, sum", Doing::Reduce(Operation::Sum, Element::F32)),
     ("f64, sum", Doing::Reduce(Operation::Sum, Element::F64)),
     ("i32, max", Doing::Reduce(Operation::Max, Element::I32)),
     ("f32, max", Doing::Reduce(Operation::Max, Element::F32)),
     ("bf16, sum", Doing::Reduce(Operation::Sum, Element::Bf16)),
+    ("f16, sum", Doing::Reduce(Operation::Sum, Element::F16)),
     ("f32, check and sum", Doing::CheckAndSum),
     ("f32, check, tag and sum", Doing::CheckTagAndSum),
 ];

@@ -96,6 +96,26 @@ fn compare(a: &[u8], b: &[u8]) {
     }
 }
 
+/// SW-41: binary32 is narrowed to bfloat16 as the crate `half` does it: numbers next to each
+/// bfloat16, those half way to the next one, and those next to these; and others in steps.
+#[test]
+fn bfloat16_is_the_nearest() {
+    let check = |bits: u32| {
+        let wanted = half::bf16::from_f32(f32::from_bits(bits)).to_bits();
+        let found = float::narrowed(f32::from_bits(bits));
+        assert_eq!(found, wanted, "{bits:x}");
+    };
+    for narrow in 0..=u16::MAX {
+        for beyond in [0, 0x8000] {
+            for near in [u32::MAX, 0, 1] {
+                let wide = u32::from(narrow) << 16;
+                check(wide.wrapping_add(beyond).wrapping_add(near));
+            }
+        }
+    }
+    (0..=u32::MAX).step_by(997).for_each(check);
+}
+
 proptest! {
     /// SW-41: any bits.
     #[test]

@@ -246,10 +246,11 @@ fn tags_are_those_of_the_rfc() {
     let vector: Vec<u8> = (0..35).collect();
     let known = "10010000000000000000000000000000 10000200000000000000000000000000";
     let mut lines = format!("{known} {}\n", hex(&vector));
-    let mut derived = blake3::Hasher::new_derive_key(
-        "switchd in-network compute, key of a job, version 1",
-    );
-    derived.update(&[7; 32]).update(&0x2122_2324_u32.to_be_bytes());
+    let mut derived =
+        blake3::Hasher::new_derive_key("switchd in-network compute, key of a job, version 1");
+    derived
+        .update(&[7; 32])
+        .update(&0x2122_2324_u32.to_be_bytes());
     let derived = hex(&derived.finalize().as_bytes()[..16]);
     let key = Key::of_job(&[7; 32], 0x2122_2324);
     let mut tags = vec!["d3f09b2842ad301687d6902c921d7818".to_owned()];

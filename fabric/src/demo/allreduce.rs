@@ -21,9 +21,10 @@ pub(super) const NAME: &str = "reduce";
 const SIZES: &str = "8,64K,1M";
 const CALLS: &str = "20";
 
-/// While these are reduced the spine is killed.
+/// While these are reduced the spine is killed: as many as last longer than it takes to see that
+/// they run, and to kill it.
 const KILLED_SIZE: &str = "1M";
-const KILLED_CALLS: &str = "60";
+const KILLED_CALLS: &str = "150";
 
 /// The spine that the leaves ask.
 const DIES: &str = "spine1";
@@ -200,7 +201,7 @@ fn see(stage: &Stage, lab: &Lab) -> Result<Seen, LabError> {
         load.look();
         sleep(Duration::from_millis(20));
     }
-    sleep(Duration::from_millis(300));
+    sleep(Duration::from_millis(100));
     let root = members.0.first_mut();
     let going = root.is_some_and(|it| matches!(it.try_wait(), Ok(None)));
     seen.in_the_middle = going && runs(lab)?;

@@ -1,5 +1,7 @@
 //! RoCEv2 flow analysis of the real daemon (SW-50).
 
+mod dissected;
+
 use crate::support::{Rig, eventually, privileged};
 use serde_json::Value;
 use std::process::{Child, Stdio};

@@ -136,18 +136,31 @@ fn link_commands(link: &Link, options: &Options) -> Vec<String> {
     }
 }
 
-/// A tap: both halves of the link in a bridge, where frames are ordinary socket buffers that
-/// AF_PACKET sees.
+/// A tap: what comes from one half of the link leaves at the other one, as an ordinary socket buffer
+/// that AF_PACKET sees. It is no bridge, for that keeps what is for bridges themselves: pauses, and
+/// what neighbours tell each other.
 fn raise_tap(namespace: &str) -> Result<(), LabError> {
-    let mut commands = vec![
-        "link add name tap type bridge forward_delay 0 mcast_snooping 0".to_owned(),
-        "link set tap up".to_owned(),
-    ];
-    for interface in ["lower", "upper"] {
+    let ends = ["lower", "upper"];
+    let mut commands = Vec::new();
+    for interface in ends {
         offloads_off(namespace, interface)?;
-        commands.push(format!("link set {interface} master tap up"));
+        // Without an address of its own it says nothing.
+        commands.push(format!("link set {interface} addrgenmode none"));
+        commands.push(format!("link set {interface} up"));
     }
-    ip_batch(Some(namespace), &commands)
+    ip_batch(Some(namespace), &commands)?;
+    for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0])] {
+        let tc = |words: &str| {
+            let words = ["-n", namespace].into_iter().chain(words.split(' '));
+            run("tc", &words.collect::<Vec<_>>())
+        };
+        tc(&format!("qdisc add dev {from} clsact"))?;
+        tc(&format!(
+            "filter add dev {from} ingress protocol all u32 match u32 0 0 \
+             action mirred egress redirect dev {to}"
+        ))?;
+    }
+    Ok(())
 }
 
 fn raise_node(options: &Options, plan: &Topology, node: &Node) -> Result<(), LabError> {

@@ -77,6 +77,8 @@ fn incast_loses_nothing() {
         .size(2, 2, 8)
         .speed(100_000_000)
         .qos(Qos::Lossless)
+        // Pauses and announcements pass a tap like everything else.
+        .tap("leaf1", "spine1")
         .up()
         .unwrap();
     assert_planned_with_announcements(&lab, "before");

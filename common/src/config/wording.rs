@@ -34,7 +34,7 @@ const TEXTS: [(&str, &str); 2] = [
     ),
     (
         "invalid IP address syntax",
-        "write a prefix, like 10.0.0.0/8",
+        "write an IP address, like 10.0.0.1, with /8 or so behind it where a prefix is asked for",
     ),
 ];
 

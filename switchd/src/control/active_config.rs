@@ -223,6 +223,10 @@ fn warnings(config: &Config, facts: &[Option<PortFacts>], compiled: &Compiled) -
     let mut all = config.pattern_warnings(&ports);
     all.extend(config.ecmp.dlb.warnings(&ports));
     all.extend_from_slice(&compiled.warnings);
+    if !config.flows.collector.is_empty() && !config.flows.enabled {
+        let text = "flows.collector gets nothing, for flows.enabled is false";
+        all.push(text.to_owned());
+    }
     all
 }
 

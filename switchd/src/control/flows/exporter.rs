@@ -44,6 +44,9 @@ pub struct Exporter {
     /// When templates are due.
     templates_at: Time,
     queue: VecDeque<(Vec<u8>, u32)>,
+    /// When the socket was opened, and why the last one failed, as long as this one may, too.
+    opened: Time,
+    trouble: Option<String>,
     /// What was counted.
     pub counted: Exported,
 }
@@ -69,6 +72,8 @@ impl Exporter {
             templates_every: Span::from_secs(flows.template_seconds),
             templates_at: Time::ZERO,
             queue: VecDeque::new(),
+            opened: Time::ZERO,
+            trouble: None,
             counted: Exported::default(),
         }
     }
@@ -97,12 +102,26 @@ impl Exporter {
 
     /// Sends some of what waits, with templates before if they are due.
     pub(super) fn send(&mut self, now: Time, millis: u64) {
-        if self.try_send(now, millis).is_err() {
+        let before = self.counted.messages;
+        if let Err(error) = self.try_send(now, millis) {
             self.counted.failures += 1;
             // A way may be there the next time; and who listens then has seen no templates.
             self.socket = None;
             self.templates_at = now + RETRY;
+            let text = format!("collector {} of flows: {error}", self.collector);
+            if self.trouble.is_none() {
+                tracing::warn!("{text}");
+            }
+            self.trouble = Some(text);
+        } else if self.counted.messages > before && now.since(self.opened) >= RETRY {
+            // That nobody has the first message is told with a later one.
+            self.trouble = None;
         }
+    }
+
+    /// Why the collector gets nothing, if that is so.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// Sends all that waits, as far as the kernel takes it. `wait` does so between two sends.
@@ -123,6 +142,7 @@ impl Exporter {
                 return Ok(());
             }
             self.socket = Some(connect(self.collector)?);
+            self.opened = now;
         }
         let Some(socket) = &self.socket else {
             return Ok(());

@@ -128,13 +128,16 @@ impl State {
         }
     }
 
-    /// What is unwise, or may become wrong: of the configuration, held queues, storms, late
-    /// workers.
+    /// What is unwise, or may become wrong: of the configuration, held queues, storms, collectors,
+    /// late workers.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.active.warnings.clone();
         warnings.extend(self.held_queues());
         warnings.extend(self.storms());
         warnings.extend(self.steering_warnings());
+        let exporter = self.flows.as_ref().and_then(|it| it.exporter.as_ref());
+        let trouble = exporter.and_then(|exporter| exporter.trouble());
+        warnings.extend(trouble.map(str::to_owned));
         let qos = &self.active.config.qos;
         // Headroom in bytes was not computed from the planned gap.
         if !qos.group.iter().any(|it| it.headroom == HeadroomSize::Auto) {

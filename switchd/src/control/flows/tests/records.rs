@@ -141,6 +141,7 @@ fn collectors_come_and_go() {
         (exporter.counted.records, exporter.counted.messages),
         (1, 3)
     );
+    assert_eq!(exporter.trouble(), None);
     drop(listener);
     // The first message to nobody is sent; that nobody had it is told with the next one.
     for _ in 0..4 {
@@ -149,6 +150,9 @@ fn collectors_come_and_go() {
         now += Span::from_secs(2);
     }
     assert!(exporter.counted.failures >= 1, "{:?}", exporter.counted);
+    let trouble = exporter.trouble().expect("it is told").to_owned();
+    let wanted = format!("collector {address} of flows: Connection refused");
+    assert!(trouble.starts_with(&wanted), "{trouble}");
     for _ in 0..5000 {
         exporter.take(&[record(false)], here(&ifindex));
     }
@@ -166,6 +170,7 @@ fn collectors_come_and_go() {
         "templates come first again"
     );
     assert!(exporter.waiting() <= 4096 - 32);
+    assert_eq!(exporter.trouble(), None);
 }
 
 /// Where a record of IPv4 says how many packets, when its last one passed, and why it is told; and

@@ -607,6 +607,17 @@ fn a_link_that_negotiates_again_is_followed() {
     }
 }
 
+/// SW-50: a collector is not asked for in vain without a word.
+#[test]
+fn a_collector_without_analysis_is_warned_of() {
+    let text = format!("{LOSSLESS}[flows]\ncollector = \"10.0.0.9:4739\"\n");
+    let bench = Bench::new(&text);
+    let told = "flows.collector gets nothing, for flows.enabled is false";
+    assert!(bench.state.warnings().iter().any(|it| it == told));
+    let bench = Bench::new(LOSSLESS);
+    assert!(!bench.state.warnings().iter().any(|it| it == told));
+}
+
 /// MG-1: what is unwise at a port that comes later is told as it is of those of the start, once.
 #[test]
 fn warnings_follow_ports_that_come() {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hostd_client::Context;
-use hostd_client::group::Group;
+use hostd_client::group::{FailureReason, Group};
 use lab::observe::drops;
 use lab::privileged;
 
@@ -99,6 +99,9 @@ fn a_host_with_another_key_is_left_out() {
         println!("{}", fallbacks[0]);
         for fallback in fallbacks {
             assert_eq!(fallback.done, 0, "{fallback}");
+            // None of those that the others hear of has left or is lost.
+            let blames = [FailureReason::MemberLeft, FailureReason::MemberLost];
+            assert!(!blames.contains(&fallback.reason), "{fallback}");
         }
     });
     assert!(untagged(&rig, "leaf2") > 0, "leaf2 has lost nothing");

@@ -142,7 +142,8 @@ pub struct Fallback {
     /// had no room for it ([`FailureReason::Full`]), does not take part
     /// ([`FailureReason::NotAllowed`]) or knows no leaf ([`FailureReason::NoLeaf`]).
     pub reason: FailureReason,
-    /// The rank whose doing it is, or to whom it happened first.
+    /// The rank that is lost or left ([`FailureReason::MemberLost`], [`FailureReason::MemberLeft`]);
+    /// with every other reason the one where it was noticed first, which need not be to blame.
     pub rank: usize,
     /// The first collective of the group that was not done by switches alone.
     pub sequence: u32,
@@ -153,9 +154,13 @@ pub struct Fallback {
 impl fmt::Display for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (reason, rank) = (self.reason.text(), self.rank);
+        let whose = match self.reason {
+            FailureReason::MemberLost | FailureReason::MemberLeft => "rank",
+            _ => "at rank",
+        };
         write!(
             f,
-            "without switches since collective {}, after {} bytes of it: {reason} (rank {rank})",
+            "without switches since collective {}, after {} bytes of it: {reason} ({whose} {rank})",
             self.sequence, self.done
         )
     }

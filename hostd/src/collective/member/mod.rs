@@ -337,15 +337,25 @@ impl Member {
     /// others still do with what it sent goes on.
     pub(crate) fn close(&mut self, now: Time) {
         self.is_forgotten = true;
-        self.withdraw(now);
-    }
-
-    /// The application does without the switch from now on: what is under way ends here, and its
-    /// completions say how far it came.
-    pub(crate) fn withdraw(&mut self, now: Time) {
         if !self.queue.is_empty() || self.phase == Phase::Joining {
             self.farewell.reason = Reason::MemberLeft;
         }
+        self.part(now);
+    }
+
+    /// The application does without the switch from now on: what is under way ends here, and its
+    /// completions say how far it came. Who waits for others that do not come has not left them: of
+    /// a job that is not complete nobody is to blame who is there.
+    pub(crate) fn withdraw(&mut self, now: Time) {
+        if self.phase == Phase::Joining {
+            (self.farewell.reason, self.farewell.world) = (Reason::MemberMissing, None);
+        } else if !self.queue.is_empty() {
+            self.farewell.reason = Reason::MemberLeft;
+        }
+        self.part(now);
+    }
+
+    fn part(&mut self, now: Time) {
         let end = End {
             reason: EndReason::Closed,
             world: None,

@@ -171,6 +171,32 @@ fn leaving_says_why() {
     assert_eq!(world.now.since(from), Span::from_secs(2));
 }
 
+/// HT-50: who does without the switch because others did not come has not left, and nobody else is
+/// told so; an application that ends meanwhile has.
+#[test]
+fn who_waits_in_vain_is_not_to_blame() {
+    for (gives_up, reason, world_rank) in [
+        (true, Reason::MemberMissing, None),
+        (false, Reason::MemberLeft, Some(WORLD)),
+    ] {
+        let mut world = World::new(2, 8, 1);
+        // The other one does not come.
+        world.members[1].close(world.now);
+        assert!(!world.run(Span::from_millis(50), |it| {
+            it.members[0].phase() != Phase::Joining
+        }));
+        let now = world.now;
+        if gives_up {
+            world.members[0].withdraw(now);
+        } else {
+            world.members[0].close(now);
+        }
+        world.run(PATIENCE, |it| it.members[0].is_over());
+        let left = world.leaf.left[0].expect("it says so");
+        assert_eq!((left.reason, left.world), (reason, world_rank));
+    }
+}
+
 /// HT-50: memory that is deregistered in the middle ends the membership, and the others learn who.
 #[test]
 fn memory_that_goes_away_ends_the_membership() {

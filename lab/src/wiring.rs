@@ -136,9 +136,9 @@ fn link_commands(link: &Link, options: &Options) -> Vec<String> {
     }
 }
 
-/// A tap: what comes from one half of the link leaves at the other one, as an ordinary socket buffer
-/// that AF_PACKET sees. It is no bridge, for that keeps what is for bridges themselves: pauses, and
-/// what neighbours tell each other.
+/// A tap: what comes from one half of the link leaves at the other one, as an ordinary socket
+/// buffer that AF_PACKET sees. It is no bridge, for that keeps what is for bridges themselves:
+/// pauses, and what neighbours tell each other.
 fn raise_tap(namespace: &str) -> Result<(), LabError> {
     let ends = ["lower", "upper"];
     let mut commands = Vec::new();

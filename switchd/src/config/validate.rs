@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 pub const LOGGING: &[&str] = &[
     "switchd::control::admin",
     "switchd::control::event_log",
+    "switchd::control::flows::exporter",
     "switchd::control::operation",
     "switchd::control::ports",
     "switchd::control::program::interfaces",

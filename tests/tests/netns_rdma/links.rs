@@ -105,8 +105,22 @@ pub(crate) fn directly<T>(rig: &mut Rig, work: impl FnOnce(&mut Rig, Addresses) 
     ip(&format!(
         "link add name direct mtu 9000 netns {h2} type veth peer name direct mtu 9000 netns {tap}"
     ));
-    ip(&format!("{in_tap} upper nomaster"));
-    ip(&format!("{in_tap} direct master tap up"));
+    let stop = |from: &str| run("tc", &format!("-n {tap} qdisc del dev {from} clsact"));
+    let lead = |from: &str, to: &str| {
+        run("tc", &format!("-n {tap} qdisc add dev {from} clsact"));
+        run(
+            "tc",
+            &format!(
+                "-n {tap} filter add dev {from} ingress protocol all u32 match u32 0 0 \
+                 action mirred egress redirect dev {to}"
+            ),
+        );
+    };
+    ["lower", "upper"].iter().for_each(|end| stop(end));
+    ip(&format!("{in_tap} direct addrgenmode none"));
+    ip(&format!("{in_tap} direct up"));
+    lead("lower", "direct");
+    lead("direct", "lower");
     ip(&format!("{in_h2} leaf2 nomaster"));
     ip(&format!("{in_h2} direct master bridge up"));
     let [v4, v6] = near.guest;
@@ -121,12 +135,19 @@ pub(crate) fn directly<T>(rig: &mut Rig, work: impl FnOnce(&mut Rig, Addresses) 
     ));
     ip(&format!("-n {h2} link del direct"));
     ip(&format!("{in_h2} leaf2 master bridge"));
-    ip(&format!("{in_tap} upper master tap"));
+    stop("lower");
+    lead("lower", "upper");
+    lead("upper", "lower");
     result
 }
 
 /// Runs `ip` outside of all namespaces.
 fn ip(words: &str) {
-    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {words}: {output:?}");
+    run("ip", words);
+}
+
+fn run(program: &str, words: &str) {
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = Command::new(program).args(&words).output().unwrap();
+    assert!(output.status.success(), "{program} {words:?}: {output:?}");
 }

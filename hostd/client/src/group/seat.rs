@@ -142,8 +142,9 @@ pub struct Fallback {
     /// had no room for it ([`FailureReason::Full`]), does not take part
     /// ([`FailureReason::NotAllowed`]) or knows no leaf ([`FailureReason::NoLeaf`]).
     pub reason: FailureReason,
-    /// The rank that is lost or left ([`FailureReason::MemberLost`], [`FailureReason::MemberLeft`]);
-    /// with every other reason the one where it was noticed first, which need not be to blame.
+    /// The rank that is lost or left ([`FailureReason::MemberLost`],
+    /// [`FailureReason::MemberLeft`]); with every other reason the one where it was noticed first,
+    /// which need not be to blame.
     pub rank: usize,
     /// The first collective of the group that was not done by switches alone.
     pub sequence: u32,

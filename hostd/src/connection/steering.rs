@@ -367,6 +367,11 @@ impl Steering {
         self.lanes.doubted(path);
     }
 
+    /// A packet with value `value` left so long ago, and did not come yet.
+    pub(super) fn under_way(&mut self, value: u8, age: Span) {
+        self.paths.under_way(value, age);
+    }
+
     /// A retransmission time-out expired.
     pub(super) fn timed_out(&mut self, now: Time) {
         self.paths.timed_out(now);

@@ -403,12 +403,20 @@ impl PathSet {
         if let (Selector::Spray(spray, _), Some(Path { carries: true, .. })) =
             (&mut self.selector, path)
         {
-            spray.on_feedback(feedback.entropy, feedback.fate);
+            let times = (now.since(feedback.sent), feedback.delay);
+            spray.on_feedback(feedback.entropy, feedback.fate, times);
         }
         if self.selector.flow() == Some(feedback.path)
             && let Some(round_trip) = self.round_trip(feedback.path)
         {
             self.reroute.on_feedback(feedback, round_trip, now);
+        }
+    }
+
+    /// A packet with value `value` left so long ago, and did not come yet.
+    pub(crate) fn under_way(&mut self, value: u8, age: Span) {
+        if let Selector::Spray(spray, _) = &mut self.selector {
+            spray.under_way(value, age);
         }
     }
 

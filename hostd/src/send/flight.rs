@@ -373,6 +373,11 @@ impl Flight {
         true
     }
 
+    /// The oldest packet, if it is in flight.
+    pub(crate) fn oldest(&self) -> Option<&Slot> {
+        self.in_flight_at(self.una).map(|(_, slot)| slot)
+    }
+
     /// Packet `psn`, if it is in flight, and its distance from `una`.
     pub(crate) fn in_flight_at(&self, psn: Psn) -> Option<(u32, &Slot)> {
         let index = psn.since(self.una);

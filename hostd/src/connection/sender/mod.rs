@@ -191,6 +191,9 @@ impl Sender {
         let Verdict::Valid(news) = verdict else {
             return self.without_news(verdict, ack, now, steering, counters);
         };
+        if let Some(slot) = self.flight.oldest().filter(|slot| slot.copies == 1) {
+            steering.under_way(slot.entropy, now.since(slot.sent));
+        }
         if let Some(crowd) = ack.crowd() {
             steering.crowd(crowd, now);
         }

@@ -4,7 +4,7 @@
 use super::super::shuffle::{Shuffle, differs};
 use crate::verbs::PacketFate;
 
-/// Penalty of a mark, of a trim, and of a loss, which is the most there is.
+/// Penalty of a mark, of a trim, and of a loss or a slow link, which is the most there is.
 const MARKED: u8 = 1;
 const TRIMMED: u8 = 4;
 const LOST: u8 = 15;
@@ -62,6 +62,15 @@ impl Bitmap {
             PacketFate::Lost => LOST,
             PacketFate::Delivered { marked: false, .. } | PacketFate::NotReady => return,
         };
+        self.add(value, more);
+    }
+
+    /// A packet with value `value` is late, or came late.
+    pub(super) fn late(&mut self, value: u8) {
+        self.add(value, LOST);
+    }
+
+    fn add(&mut self, value: u8, more: u8) {
         if let Some(penalty) = self.penalties.get_mut(usize::from(value)) {
             *penalty = penalty.saturating_add(more).min(LOST);
         }

@@ -6,17 +6,19 @@
 //!   recycling   values that led through no congestion are used again, others if there are none
 //!               (REPS); after a time-out nothing new is tried for a while
 //!   combined    recycling first, bitmap if there is nothing to recycle
+//!   late        what leads over a slow link, for recycling and combined
 //! ```
 //!
 //! Oblivious spraying never takes a value out, whatever becomes of packets (HT-36).
 
 mod bitmap;
+mod late;
 mod recycle;
 
 use super::shuffle::{Shuffle, differs};
 use crate::verbs::{PacketFate, Spraying};
 use bitmap::Bitmap;
-use common::time::Time;
+use common::time::{Span, Time};
 use recycle::Recycler;
 
 /// See the module.
@@ -65,15 +67,40 @@ impl Spray {
         }
     }
 
-    /// What became of a packet with value `value`.
-    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
+    /// What became of a packet with value `value` that left so long ago; `delay`: the newest round
+    /// trip that is known.
+    pub(super) fn on_feedback(
+        &mut self,
+        value: u8,
+        fate: PacketFate,
+        (age, delay): (Span, Option<Span>),
+    ) {
         match self {
             Self::Oblivious(_) => {}
             Self::Bitmap(bitmap) => bitmap.on_feedback(value, fate),
-            Self::Recycling(recycler, _) => recycler.on_feedback(value, fate),
+            Self::Recycling(recycler, _) => {
+                recycler.on_feedback(value, fate, (age, delay));
+            }
             Self::Combined(recycler, bitmap) => {
-                recycler.on_feedback(value, fate);
                 bitmap.on_feedback(value, fate);
+                if recycler.on_feedback(value, fate, (age, delay)) {
+                    bitmap.late(value);
+                }
+            }
+        }
+    }
+
+    /// A packet with value `value` left so long ago, and did not come yet.
+    pub(super) fn under_way(&mut self, value: u8, age: Span) {
+        match self {
+            Self::Oblivious(_) | Self::Bitmap(_) => {}
+            Self::Recycling(recycler, _) => {
+                recycler.under_way(value, age);
+            }
+            Self::Combined(recycler, bitmap) => {
+                if recycler.under_way(value, age) {
+                    bitmap.late(value);
+                }
             }
         }
     }

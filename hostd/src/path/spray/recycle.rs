@@ -1,9 +1,13 @@
 //! Values of packets that came through without a mark are used again (REPS, arXiv 2407.21625).
 //!
+//! A packet that is late, come or not, is on a slow link: its value is not used again either, and
+//! for a while known values come before new ones, each of which may lead there, too.
+//!
 //! A time-out says that part of the network is gone. Then nothing new is tried for a while: what is
 //! in the ring, used before or not, led somewhere not long ago.
 
 use super::super::shuffle::differs;
+use super::late::Lateness;
 use crate::bit_set::BitSet;
 use crate::verbs::PacketFate;
 use common::time::{Span, Time};
@@ -15,10 +19,14 @@ const RING: u8 = 64;
 /// Values in use when the ring is frozen, as many as REPS remembers.
 const FROZEN: u8 = 8;
 
-/// Where switches trim, and with so many values known, a packet for which there is no fresh one
+/// Where ways are uneven, and with so many values known, a packet for which there is no fresh one
 /// takes one of them again, and no new one: each new one may be of a path that is slow or leads
 /// nowhere.
 const ENOUGH: u8 = 16;
+
+/// Ways are uneven no more when so many packets came or were lost since the oldest one under way
+/// was late: eight rings, more than there may be in flight.
+const CALM: u16 = 8 * RING as u16;
 
 /// Packets that take new values when paths came, went, or got other weights: more than there may be
 /// in flight. Otherwise the old values would be used again for ever.
@@ -39,11 +47,16 @@ pub(crate) struct Recycler {
     known: u8,
     /// Where the next value is read while frozen.
     cursor: u8,
+    /// The place of the value that was taken again last.
+    again: u8,
     frozen_until: Time,
     /// By value: whether the last packet that came back of it had come through without a mark.
     good: BitSet<4>,
     /// A packet was trimmed: so values of packets that came through did lead round full queues.
     trims: bool,
+    /// Packets until ways are even again, as far as late ones say; zero: they are.
+    uneven: u16,
+    lateness: Lateness,
     /// So many packets take new values first.
     unexplored: u16,
 }
@@ -56,9 +69,12 @@ impl Default for Recycler {
             fresh: 0,
             known: 0,
             cursor: 0,
+            again: 0,
             frozen_until: Time::ZERO,
             good: BitSet::default(),
             trims: false,
+            uneven: 0,
+            lateness: Lateness::default(),
             unexplored: 0,
         }
     }
@@ -91,12 +107,15 @@ impl Recycler {
 
     /// A value that was used already, led through then, and did so since.
     fn take_again(&mut self, other_than: Option<u8>, through: impl Fn(u8) -> bool) -> Option<u8> {
-        if !self.trims || self.known < ENOUGH {
+        let uneven = self.trims || (self.uneven > 0 && self.lateness.is_trusted());
+        if !uneven || self.known < ENOUGH {
             return None;
         }
+        // From place to place, whatever is put in meanwhile: by age the same value could come again
+        // and again, as each one that is put in makes the others older.
         for _ in 0..self.known {
-            self.cursor = (self.cursor + 1) % self.known;
-            let value = self.ring[self.place(1 + self.cursor)];
+            self.again = (self.again + 1) % self.known;
+            let value = self.ring[usize::from(self.again)];
             if self.good.get(u32::from(value)) && differs(value, other_than) && through(value) {
                 return Some(value);
             }
@@ -122,8 +141,16 @@ impl Recycler {
         Some(value)
     }
 
-    /// What became of a packet with value `value`.
-    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
+    /// What became of a packet with value `value` that left so long ago; `delay`: the newest round
+    /// trip that is known. Returns whether its link seems slow.
+    pub(super) fn on_feedback(
+        &mut self,
+        value: u8,
+        fate: PacketFate,
+        (age, delay): (Span, Option<Span>),
+    ) -> bool {
+        self.uneven = self.uneven.saturating_sub(1);
+        let late = self.judge(fate, (age, delay));
         let good = PacketFate::Delivered {
             newest_copy: true,
             marked: false,
@@ -133,17 +160,51 @@ impl Recycler {
             PacketFate::Trimmed | PacketFate::Lost => true,
             PacketFate::NotReady => false,
         };
+        let bad = bad || late;
         self.trims |= fate == PacketFate::Trimmed;
         if bad {
             self.good.clear(u32::from(value));
         }
-        if fate == good {
+        if fate == good && !late {
             self.good.set(u32::from(value));
             self.ring[usize::from(self.head)] = value;
             self.head = (self.head + 1) % RING;
             self.fresh = (self.fresh + 1).min(RING);
             self.known = (self.known + 1).min(RING);
         }
+        late
+    }
+
+    /// Whether a packet came late, and that says something.
+    fn judge(&mut self, fate: PacketFate, (age, delay): (Span, Option<Span>)) -> bool {
+        let came = matches!(
+            fate,
+            PacketFate::Delivered {
+                newest_copy: true,
+                ..
+            }
+        );
+        let late = came && self.lateness.is_late(age);
+        if let Some(delay) = delay {
+            self.lateness.measured(delay);
+        }
+        if late {
+            self.lateness.came();
+        } else if fate == PacketFate::Lost {
+            self.lateness.lost();
+        }
+        late && self.lateness.is_trusted()
+    }
+
+    /// A packet with value `value` left so long ago, and did not come yet. Returns whether its link
+    /// seems slow.
+    pub(super) fn under_way(&mut self, value: u8, age: Span) -> bool {
+        let late = self.lateness.is_late(age) && self.lateness.is_trusted();
+        if late {
+            self.uneven = CALM;
+            self.good.clear(u32::from(value));
+        }
+        late
     }
 
     /// Forgets the values that are not `among` those in use any more, and explores the others.

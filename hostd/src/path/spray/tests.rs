@@ -13,6 +13,9 @@ const MARKED: PacketFate = PacketFate::Delivered {
     marked: true,
 };
 
+/// Nothing is known of a packet's times.
+const NO_TIMES: (Span, Option<Span>) = (Span::ZERO, None);
+
 fn at(micros: u64) -> Time {
     Time::from_nanos(micros * 1_000)
 }
@@ -31,7 +34,7 @@ fn oblivious_spraying_heeds_nothing() {
     let mut orders = BTreeSet::new();
     for _ in 0..20 {
         for value in 0..=u8::MAX {
-            spray.on_feedback(value, PacketFate::Lost);
+            spray.on_feedback(value, PacketFate::Lost, NO_TIMES);
         }
         spray.timed_out(at(0));
         let round = draw(&mut spray, 256);
@@ -46,8 +49,8 @@ fn oblivious_spraying_heeds_nothing() {
 fn a_bitmap_passes_bad_values_over() {
     let mut spray = Spray::new(Spraying::Bitmap, 16, 7);
     draw(&mut spray, 16);
-    spray.on_feedback(3, MARKED);
-    spray.on_feedback(9, PacketFate::Lost);
+    spray.on_feedback(3, MARKED, NO_TIMES);
+    spray.on_feedback(9, PacketFate::Lost, NO_TIMES);
     let rounds: Vec<Vec<u8>> = (0..40).map(|_| draw(&mut spray, 16)).collect();
     let first = |value: u8| rounds.iter().position(|round| round.contains(&value));
     assert!(first(3).is_some_and(|round| round <= 2), "{:?}", first(3));
@@ -55,7 +58,7 @@ fn a_bitmap_passes_bad_values_over() {
     assert!((12..=18).contains(&back), "after {back} rounds");
     // With all of them bad there is a choice all the same.
     for value in 0..16 {
-        spray.on_feedback(value, PacketFate::Lost);
+        spray.on_feedback(value, PacketFate::Lost, NO_TIMES);
     }
     draw(&mut spray, 100);
 }
@@ -66,9 +69,9 @@ fn what_came_through_is_used_again() {
     for spraying in [Spraying::Recycling, Spraying::Combined] {
         let mut spray = Spray::new(spraying, 256, 7);
         for value in [10, 20, 30] {
-            spray.on_feedback(value, GOOD);
-            spray.on_feedback(value + 1, MARKED);
-            spray.on_feedback(value + 2, PacketFate::Trimmed);
+            spray.on_feedback(value, GOOD, NO_TIMES);
+            spray.on_feedback(value + 1, MARKED, NO_TIMES);
+            spray.on_feedback(value + 2, PacketFate::Trimmed, NO_TIMES);
         }
         assert_eq!(draw(&mut spray, 3), [10, 20, 30]);
         let next: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
@@ -83,22 +86,79 @@ fn known_values_come_before_new_ones() {
     for spraying in [Spraying::Recycling, Spraying::Combined] {
         let mut spray = Spray::new(spraying, 256, 7);
         for value in 0..20 {
-            spray.on_feedback(value, GOOD);
+            spray.on_feedback(value, GOOD, NO_TIMES);
         }
         draw(&mut spray, 20);
         let new: BTreeSet<_> = draw(&mut spray, 100).into_iter().collect();
         assert!(new.len() > 80, "nothing trims: {}", new.len());
         for (value, fate) in [(3, MARKED), (4, PacketFate::Trimmed), (5, PacketFate::Lost)] {
-            spray.on_feedback(value, fate);
+            spray.on_feedback(value, fate, NO_TIMES);
         }
         let again: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
         let good = (0..20).filter(|value| !(3..=5).contains(value));
         assert_eq!(again, good.collect(), "{spraying:?}");
         for value in 0..20 {
-            spray.on_feedback(value, MARKED);
+            spray.on_feedback(value, MARKED, NO_TIMES);
         }
         let new: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
         assert!(new.len() > 150, "{spraying:?}: {}", new.len());
+    }
+}
+
+/// Twenty values are known, of packets that took 20 us each.
+fn usual(spraying: Spraying) -> Spray {
+    let mut spray = Spray::new(spraying, 256, 7);
+    let took = Span::from_micros(20);
+    for value in 0..20 {
+        spray.on_feedback(value, GOOD, (took, Some(took)));
+    }
+    draw(&mut spray, 20);
+    spray
+}
+
+/// HT-36: a packet that takes more than twice the usual time is on a slow link, before it comes and
+/// when it does: known values come before new ones, and its value is not among them. That ends.
+#[test]
+fn a_slow_link_is_left_alone() {
+    for spraying in [Spraying::Recycling, Spraying::Combined] {
+        let mut spray = usual(spraying);
+        spray.under_way(3, Span::from_micros(39));
+        let new: BTreeSet<_> = draw(&mut spray, 100).into_iter().collect();
+        assert!(new.len() > 80, "it may come yet: {}", new.len());
+        spray.under_way(3, Span::from_micros(41));
+        let others: BTreeSet<_> = (0..20).filter(|value| *value != 3).collect();
+        let known: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
+        assert_eq!(known, others, "{spraying:?}");
+        spray.on_feedback(3, GOOD, (Span::from_micros(60), None));
+        let known: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
+        assert_eq!(known, others, "{spraying:?}");
+        for _ in 0..512 {
+            spray.on_feedback(9, MARKED, NO_TIMES);
+        }
+        let new: BTreeSet<_> = draw(&mut spray, 100).into_iter().collect();
+        assert!(new.len() > 80, "{spraying:?}: {}", new.len());
+    }
+}
+
+/// HT-36, HT-43: where packets that are late turn out to be lost, being late says nothing of
+/// links, until as many came late. Where it is not known what is usual, nothing is late.
+#[test]
+fn what_is_lost_is_not_late() {
+    for spraying in [Spraying::Recycling, Spraying::Combined] {
+        let late = Span::from_micros(60);
+        let tried = |spray: &mut Spray| {
+            spray.under_way(3, late);
+            draw(spray, 100).into_iter().collect::<BTreeSet<_>>().len()
+        };
+        assert!(tried(&mut Spray::new(spraying, 256, 7)) > 80);
+        let mut spray = usual(spraying);
+        for _ in 0..16 {
+            assert!(tried(&mut spray) < 20, "{spraying:?}");
+            spray.on_feedback(3, PacketFate::Lost, (late, None));
+        }
+        assert!(tried(&mut spray) > 80, "{spraying:?}");
+        spray.on_feedback(3, MARKED, (late, None));
+        assert!(tried(&mut spray) < 20, "{spraying:?}");
     }
 }
 
@@ -107,7 +167,7 @@ fn known_values_come_before_new_ones() {
 fn a_time_out_freezes_what_is_known() {
     let mut spray = Spray::new(Spraying::Recycling, 256, 7);
     for value in [10, 20, 30] {
-        spray.on_feedback(value, GOOD);
+        spray.on_feedback(value, GOOD, NO_TIMES);
     }
     spray.timed_out(at(1_000));
     let used = |spray: &mut Spray, micros| {
@@ -115,7 +175,7 @@ fn a_time_out_freezes_what_is_known() {
         values.collect::<BTreeSet<_>>()
     };
     assert_eq!(used(&mut spray, 1_000), BTreeSet::from([10, 20, 30]));
-    spray.on_feedback(40, GOOD);
+    spray.on_feedback(40, GOOD, NO_TIMES);
     assert_eq!(used(&mut spray, 10_999), BTreeSet::from([10, 20, 30, 40]));
     let later = at(1_000) + Span::from_millis(10);
     assert!(used(&mut spray, later.nanos() / 1_000).len() > 90);
@@ -133,7 +193,7 @@ fn a_retransmission_goes_another_way() {
     for spraying in all {
         let mut spray = Spray::new(spraying, 2, 7);
         for _ in 0..50 {
-            spray.on_feedback(1, GOOD);
+            spray.on_feedback(1, GOOD, NO_TIMES);
             assert_eq!(spray.choose(Some(1), at(0), |_| true), 0, "{spraying:?}");
         }
         let mut alone = Spray::new(spraying, 1, 7);

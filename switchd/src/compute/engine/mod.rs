@@ -319,10 +319,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a job may begin from a port: there is a place, or one of a job that is over. Of those
-    /// that were begun there, at most a quarter of all places form, and half of them have no member
-    /// elsewhere. So nobody takes all places by jobs that nobody else joins, whatever addresses a
-    /// host has.
+    /// Whether a job may begin from a port: there is a place, or one of a job that is over. Of the
+    /// jobs that were begun there, at most a quarter of all places form, and half of them have no
+    /// member elsewhere. So nobody takes all places by jobs that nobody else joins, whatever
+    /// addresses a host has.
     fn has_place(&self, port: PortId) -> bool {
         let all = self.settings.jobs;
         let (mut live, mut forming, mut alone) = (0, 0, 0);

@@ -122,7 +122,7 @@ impl CollectiveRing {
     ) -> Result<(), Broken> {
         let why = EndReason::of_number(reason as u16).ok_or(Broken)?;
         let withdrawn = engine.withdraw_member(self.member, why);
-        say(withdrawn.map_err(|_| Broken)?, reason);
+        say(engine, withdrawn.map_err(|_| Broken)?, reason);
         Ok(())
     }
 }
@@ -135,13 +135,15 @@ pub(super) fn note_fallback<M: RegionMemory>(
 ) {
     if let Some(why) = EndReason::of_number(reason as u16) {
         engine.note_fallback(why);
-        say(job, reason);
+        say(engine, job, reason);
     }
 }
 
-fn say(job: u32, reason: FailureReason) {
+fn say<M: RegionMemory>(engine: &mut Engine<M>, job: u32, reason: FailureReason) {
     let reason = reason.text();
-    tracing::warn!(job, "a group goes on between the hosts: {reason}");
+    if engine.may_tell_of_fallback() {
+        tracing::warn!(job, "a group goes on between the hosts: {reason}");
+    }
 }
 
 /// What the engine is asked for, or why the member withdraws.

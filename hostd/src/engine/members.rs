@@ -20,6 +20,8 @@ pub(super) struct Members {
     pub(super) staging: u64,
     /// When the way to the switch is asked for again.
     pub(super) ask_from: Time,
+    /// Since when, and how often, it was told that a group does without switches.
+    pub(super) told: (Time, u32),
     /// Whether members are the first to send in this turn, before queue pairs.
     pub(super) first: bool,
 }
@@ -33,6 +35,7 @@ impl Members {
             timers: Timers::default(),
             staging: 0,
             ask_from: Time::ZERO,
+            told: (Time::ZERO, 0),
             first: false,
         }
     }

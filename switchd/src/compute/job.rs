@@ -170,12 +170,18 @@ impl Job {
         }
     }
 
+    /// Whether all members that there are joined through the port that it was begun from.
+    pub(super) fn is_of_one_port(&self) -> bool {
+        let mut members = self.members.iter().flatten();
+        members.all(|member| member.peer.port == self.founder)
+    }
+
     /// As operators see it.
     pub(super) fn row(&self, now: Time) -> JobRow {
         let (state, blamed) = match self.phase {
             Phase::Forming => ("forming", None),
             Phase::Running => ("running", None),
-            Phase::Over(verdict, _) => (verdict.reason.label(), verdict.world),
+            Phase::Over(verdict, _) => (verdict.reason.label(), verdict.blamed()),
         };
         JobRow {
             job: self.id,

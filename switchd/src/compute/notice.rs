@@ -58,8 +58,8 @@ pub enum Happening {
 
 impl Happening {
     /// How a job ends.
-    pub(super) const fn end(verdict: Verdict, has_run: bool) -> Self {
-        let (reason, blamed) = (verdict.reason, verdict.world);
+    pub(super) fn end(verdict: Verdict, has_run: bool) -> Self {
+        let (reason, blamed) = (verdict.reason, verdict.blamed());
         match has_run {
             true => Self::Over { reason, blamed },
             false => Self::Refused { reason, blamed },

@@ -116,6 +116,11 @@ impl Verdict {
     /// Bytes of it.
     pub const LEN: usize = 8;
 
+    /// Who is to blame: with [`Reason::NoParents`] the number is that of the switches above.
+    pub fn blamed(&self) -> Option<u16> {
+        self.world.filter(|_| self.reason != Reason::NoParents)
+    }
+
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         let bytes = exactly::<{ Self::LEN }>(bytes)?;
         let reason = Reason::ALL.get(usize::from(bytes[0])).copied();

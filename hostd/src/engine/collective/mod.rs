@@ -163,6 +163,18 @@ impl<M: RegionMemory> Engine<M> {
         self.statistics.collective.fallbacks[why.index()] += 1;
     }
 
+    /// Whether one more fallback may be told of, where people read it: ten times in a second, as
+    /// applications can ask for it as often as they like. All are counted.
+    pub fn may_tell_of_fallback(&mut self) -> bool {
+        const MOST: u32 = 10;
+        let (now, (since, told)) = (self.effects.turn, &mut self.members.told);
+        if now.since(*since) >= Span::from_secs(1) {
+            (*since, *told) = (now, 0);
+        }
+        *told = told.saturating_add(1);
+        *told <= MOST
+    }
+
     /// The switch that members ask, if there is one.
     pub fn configured_leaf(&self) -> Option<IpAddr> {
         Some(self.config.collective.as_ref()?.leaf)

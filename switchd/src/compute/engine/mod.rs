@@ -319,14 +319,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a job may begin from a port: there is a place, or one of a job that is over, and not
-    /// too many form that were begun from there. So nobody takes all places by jobs that nobody
-    /// else joins, whatever addresses a host has.
+    /// Whether a job may begin from a port: there is a place, or one of a job that is over; a quarter
+    /// of them at most forms that was begun from there, and half of them has no member elsewhere.
+    /// So nobody takes all places by jobs that nobody else joins, whatever addresses a host has.
     fn has_place(&self, port: PortId) -> bool {
-        let forming = self.jobs.iter().filter(|job| job.phase == Phase::Forming);
-        let own = forming.filter(|job| job.founder == port).count();
-        let live = self.jobs.iter().filter(|job| !job.is_over()).count();
-        live < self.settings.jobs && own < (self.settings.jobs / 4).max(1)
+        let all = self.settings.jobs;
+        let (mut live, mut forming, mut alone) = (0, 0, 0);
+        for job in self.jobs.iter().filter(|job| !job.is_over()) {
+            live += 1;
+            let is_own = job.founder == port;
+            forming += usize::from(is_own && job.phase == Phase::Forming);
+            alone += usize::from(is_own && job.is_of_one_port());
+        }
+        live < all && forming < (all / 4).max(1) && alone < (all / 2).max(1)
     }
 
     /// Forgets the job that has been over for longest: it is remembered only while there is room.

@@ -272,11 +272,12 @@ fn jobs_that_are_over_or_form_keep_nobody_out() {
     );
     assert!(!join(&mut world, 129, 3, 2), "another address is no help");
     assert!(join(&mut world, 2, 4, 2), "another port has its own share");
-    // Those of one member run at once, and do not count.
+    // Those of one member run at once, and have half of the places.
     assert_eq!(
         [5, 6, 7, 8, 9].map(|job| join(&mut world, 3, job, 1)),
-        [true; 5]
+        [true, true, true, true, false]
     );
+    assert!(join(&mut world, 4, 9, 1), "it is another port's");
     assert!(!join(&mut world, 4, 10, 1), "all places are taken");
     let mut sent = Sent::default();
     for job in [6, 5] {

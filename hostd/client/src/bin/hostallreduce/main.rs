@@ -61,11 +61,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         println!("{}", report::heading());
     }
     for size in options.lengths() {
-        let line = measure::measure(&context, &mut group, options, size)?;
-        let fallback = group.fallback();
-        if let Some(fallback) = fallback.filter(|it| told.replace(*it) != Some(*it)) {
-            eprintln!("hostallreduce: rank {}: {fallback}", options.rank);
-        }
+        let line = measure::measure(&context, &mut group, options, size, &mut told)?;
         if options.rank == 0 && options.json {
             objects.push(line.json());
         } else if options.rank == 0 {

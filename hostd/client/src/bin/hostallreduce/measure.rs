@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::options::{Collective, Options};
 use crate::pattern;
 use crate::report::Line;
-use hostd_client::group::{self, Group, Vector};
+use hostd_client::group::{self, Fallback, Group, Vector};
 use hostd_client::{Access, Context, Region};
 use std::time::{Duration, Instant};
 
@@ -115,12 +115,23 @@ fn is_right(
     Ok(found == expected && kept == given)
 }
 
-/// Measures one length. All members have the same line.
+/// Says once that the group does without switches, and why: it may be back with them before the
+/// length is measured.
+fn tell(group: &Group, told: &mut Option<Fallback>) {
+    let fallback = group.fallback();
+    if let Some(fallback) = fallback.filter(|it| told.replace(*it) != Some(*it)) {
+        eprintln!("hostallreduce: rank {}: {fallback}", group.rank());
+    }
+}
+
+/// Measures one length. All members have the same line. `told` is the last that was said of why
+/// switches did not do it.
 pub(crate) fn measure(
     context: &Context,
     group: &mut Group,
     options: &Options,
     size: usize,
+    told: &mut Option<Fallback>,
 ) -> Result<Line, Failure> {
     let plan = plan(options, size);
     let source = context.allocate(plan.given.max(1), Access::LOCAL_WRITE)?;
@@ -129,11 +140,13 @@ pub(crate) fn measure(
     let mut right = true;
     if !options.no_validation {
         right &= is_right(group, options, &plan, regions, 0)?;
+        tell(group, told);
     }
     let (measured, warm_up) = options.repetitions(size);
     let (mut total, mut switched) = (Duration::ZERO, true);
     for round in 0..warm_up + measured {
         let took = once(group, &plan, regions)?;
+        tell(group, told);
         if round >= warm_up {
             total += took;
             switched &= group.last_was_switched();
@@ -147,6 +160,7 @@ pub(crate) fn measure(
     }
     if !options.no_validation {
         right &= is_right(group, options, &plan, regions, 1)?;
+        tell(group, told);
     }
     let each = total.as_secs_f64() * 1e6 / f64::from(measured);
     let algorithm = options.algorithm.into();

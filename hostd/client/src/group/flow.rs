@@ -65,6 +65,8 @@ pub(super) struct Flow<'a> {
     pub(super) probed: Instant,
     /// Rank 0 knows how far this is, after it has asked.
     pub(super) answered: bool,
+    /// Rank 0 was told what this is, if it stood still; or has compared it with what others told.
+    pub(super) noted: bool,
     /// Rank 0 was asked then who is to blame, and this one is suspected.
     pub(super) appealed: Option<(Instant, Failure)>,
 }
@@ -160,6 +162,7 @@ mod tests {
             moved: now,
             probed: now,
             answered: false,
+            noted: false,
             appealed: Some((now, suspect)),
         };
         let (transfer, may) = flow.progress.next_receive(0).expect("one is awaited");

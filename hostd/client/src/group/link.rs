@@ -17,12 +17,13 @@ use crate::{
     RemoteSlice, SendRequest, Slice,
 };
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 /// Places beside those of segments.
 pub(super) const SPARE: usize = 4;
 
 /// Places of a connection for control: all that may be under way to one that does not poll.
-pub(super) const CONTROL: usize = 8;
+pub(super) const CONTROL: usize = 10;
 
 /// Segments that may be under way to a member.
 pub(super) const WINDOW: usize = 8;
@@ -133,6 +134,8 @@ pub(super) struct Link {
     segments_out: usize,
     pub(super) borrowed: usize,
     pub(super) sends_out: usize,
+    /// Of a connection for control: since when the peer's host has said nothing though it should.
+    silent: Option<Instant>,
     /// Collectives that the peer had done when it ended its part.
     pub(super) left: Option<u32>,
 }
@@ -177,6 +180,7 @@ impl Link {
             segments_out: 0,
             borrowed: 0,
             sends_out: 0,
+            silent: None,
             left: None,
         };
         for place in 0..places {
@@ -239,7 +243,7 @@ impl Link {
         self.sends.push((self.tag(work, place), pieces));
         self.credits -= 1;
         self.segments_out += 1;
-        self.sends_out += 1;
+        self.goes_out();
         Ok(())
     }
 
@@ -258,7 +262,7 @@ impl Link {
         let slice = self.memory.slice(start, bytes.as_slice().len())?;
         let tag = self.tag(Work::Message, place);
         self.sends.push((tag, [slice, Slice::EMPTY]));
-        self.sends_out += 1;
+        self.goes_out();
         Ok(true)
     }
 
@@ -292,14 +296,30 @@ impl Link {
             let nowhere = RemoteSlice::default();
             let probe = SendRequest::write(tag, Slice::EMPTY, nowhere);
             self.queue_pair.post_send(&probe)?;
-            self.sends_out += 1;
+            self.goes_out();
         }
         Ok(())
+    }
+
+    /// A send is under way.
+    fn goes_out(&mut self) {
+        self.sends_out += 1;
+        if self.control {
+            self.silent.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// For how long the peer's host has acknowledged nothing of what is under way to it. Known of
+    /// connections for control only.
+    pub(super) fn silence(&self) -> Duration {
+        let silent = self.silent.filter(|_| self.phase == Phase::Up);
+        silent.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// A send is over.
     pub(super) fn sent(&mut self, work: Work, place: usize) {
         self.sends_out -= 1;
+        self.silent = (self.control && self.sends_out > 0).then(Instant::now);
         self.segments_out -= usize::from(matches!(work, Work::Segment | Work::Copied));
         self.borrowed -= usize::from(work == Work::Segment);
         self.free.push(place);

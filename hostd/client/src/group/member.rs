@@ -6,6 +6,7 @@ use super::flow::Flow;
 use super::judge::Trial;
 use super::link::Link;
 use super::message::Message;
+use super::notes::Notes;
 use super::offload::Offload;
 use super::seat::{Fallback, Leafless};
 use super::vector::Vector;
@@ -99,6 +100,7 @@ pub struct Group {
     /// Connections to each that did not come about.
     pub(super) attempts: Vec<u8>,
     pub(super) trial: Option<Trial>,
+    pub(super) notes: Notes,
     /// Rank 0 wants to know how far this member is.
     pub(super) asked: bool,
     /// The session's socket has something to say.

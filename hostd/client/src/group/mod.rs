@@ -16,17 +16,19 @@
 //!   offload   through the switches, and back        agree     where their part ends
 //!   seat   places in the tree of switches             again    when they are tried
 //!   vector   the bytes that it works on               flow     how far one under way is
+//!   blame    because of whom they are not used         notes   who stands still says what it calls
 //! ```
 //!
-//! `schedule`, `progress`, `agree`, `again` and `judge` do no I/O. The calling thread does all the
-//! work, in the call or in the polls of the request: no thread is the group's, and nothing moves
-//! between calls.
+//! `schedule`, `progress`, `agree`, `again`, `blame` and `judge` do no I/O. The calling thread does
+//! all the work, in the call or in the polls of the request: no thread is the group's, and nothing
+//! moves between calls.
 //!
 //! Every collective ends at every member with the exact result, or with an error that names the
 //! rank whose doing it is. Then the group has failed, and says the same to each later call.
 
 mod again;
 mod agree;
+mod blame;
 mod call;
 mod collectives;
 mod exchange;
@@ -37,6 +39,7 @@ mod link;
 mod meet;
 mod member;
 mod message;
+mod notes;
 mod offload;
 mod progress;
 mod rendezvous;

@@ -6,6 +6,7 @@ use super::judge::REMEMBERED;
 use super::link::{CONTROL, Link, Phase, SPARE, WINDOW};
 use super::member::{Group, GroupOptions};
 use super::message::{Hello, Message, SIZE_MAX};
+use super::notes::Notes;
 use super::offload::Offload;
 use super::seat::{ENTRIES, Leafless, Seat, seats};
 use crate::compute::leaf;
@@ -212,6 +213,7 @@ impl Group {
             lost: Vec::new(),
             attempts: vec![0; size],
             trial: None,
+            notes: Notes::default(),
             asked: false,
             stirred: false,
             scratch: [vec![0; options.segment], vec![0; options.segment]],

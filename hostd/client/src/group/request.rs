@@ -80,6 +80,7 @@ impl<'a> Flow<'a> {
             moved: Instant::now(),
             probed: Instant::now(),
             answered: false,
+            noted: false,
             appealed: None,
         };
         group.sequence = group.sequence.wrapping_add(1);

@@ -122,15 +122,20 @@ impl Seat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Why {
     pub(super) reason: FailureReason,
-    pub(super) rank: usize,
+    /// Who is to blame, if that is known.
+    pub(super) rank: Option<usize>,
 }
 
 impl Why {
-    /// By what a completion says, at the member `own`, to whom it happened unless it names another.
+    /// By what a completion says, at the member `own`.
     pub(super) fn of((reason, named): (FailureReason, Option<u16>), own: usize) -> Self {
-        // With this reason the number is how many switches there are above.
-        let named = named.filter(|_| reason != FailureReason::NoParents);
-        let rank = named.map_or(own, usize::from);
+        let rank = match reason {
+            FailureReason::MemberLost | FailureReason::MemberLeft => named.map(usize::from),
+            FailureReason::Memory => Some(own),
+            // What this member is told of is not its doing. Of those who do not agree a switch
+            // names the one that came second, which may be right.
+            _ => None,
+        };
         Self { reason, rank }
     }
 }
@@ -142,10 +147,11 @@ pub struct Fallback {
     /// had no room for it ([`FailureReason::Full`]), does not take part
     /// ([`FailureReason::NotAllowed`]) or knows no leaf ([`FailureReason::NoLeaf`]).
     pub reason: FailureReason,
-    /// The rank that is lost or left ([`FailureReason::MemberLost`],
-    /// [`FailureReason::MemberLeft`]); with every other reason the one where it was noticed first,
-    /// which need not be to blame.
-    pub rank: usize,
+    /// The rank that is to blame, if that is known: the member that is lost or left
+    /// ([`FailureReason::MemberLost`], [`FailureReason::MemberLeft`]), whose messages its leaf drops
+    /// ([`FailureReason::NoAnswer`], [`FailureReason::MemberMissing`]), or whose hostd refuses it or
+    /// knows no leaf. Nobody where it is a switch, an operator, or anybody's doing.
+    pub rank: Option<usize>,
     /// The first collective of the group that was not done by switches alone.
     pub sequence: u32,
     /// Bytes of its result that they had computed.
@@ -154,16 +160,25 @@ pub struct Fallback {
 
 impl fmt::Display for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (reason, rank) = (self.reason.text(), self.rank);
-        let whose = match self.reason {
-            FailureReason::MemberLost | FailureReason::MemberLeft => "rank",
-            _ => "at rank",
-        };
+        let reason = self.reason.text();
         write!(
             f,
-            "without switches since collective {}, after {} bytes of it: {reason} ({whose} {rank})",
+            "without switches since collective {}, after {} bytes of it: {reason}",
             self.sequence, self.done
-        )
+        )?;
+        let of_members = matches!(
+            self.reason,
+            FailureReason::MemberLost
+                | FailureReason::MemberLeft
+                | FailureReason::MemberMissing
+                | FailureReason::NoAnswer
+                | FailureReason::Mismatch
+        );
+        match self.rank {
+            Some(rank) => write!(f, " (rank {rank})"),
+            None if of_members => f.write_str(" (it is not known because of which rank)"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::failure::{Cause, Failure, GroupError};
 use super::flow::{Flow, Stage};
-use super::judge::{State, Trial, judge};
+use super::judge::{State, Trial, is_decided, judge};
 use super::link::{Came, Link, Phase, Tag, Work};
 use super::member::Group;
 use super::message::Message;
@@ -13,8 +13,8 @@ use crate::channel::wait_ready;
 use nix::poll::{PollFd, PollFlags};
 use std::time::{Duration, Instant};
 
-/// How long rank 0 waits for the answers of the others.
-const ANSWERS: Duration = Duration::from_millis(500);
+/// How long rank 0 waits for the answers of the others, of which the most are right.
+const ANSWERS: Duration = Duration::from_secs(1);
 
 /// How long a member waits for what rank 0 decides.
 const VERDICT: Duration = Duration::from_secs(2);
@@ -44,6 +44,8 @@ impl Group {
             moved |= self.hear()?;
         }
         self.look_for_mismatch(flow)?;
+        self.compare(flow)?;
+        self.end_if_silent()?;
         let doubted = |(_, suspect): (Instant, Failure)| suspect.cause != Cause::Late;
         // Those who lack results must not find segments of what comes next before them.
         let serves = self.offload.as_ref().is_some_and(|it| it.serves());
@@ -61,7 +63,9 @@ impl Group {
             .links()
             .all(|link| link.borrowed == 0 || link.phase != Phase::Up);
         let bound = self.offload.as_ref().is_some_and(|it| it.binds());
-        if flow.is_over() && acknowledged && !bound && self.trial.is_none() {
+        let trial = self.trial.as_ref();
+        let tried = trial.is_some_and(|trial| !trial.waits_for_own(flow.sequence));
+        if flow.is_over() && acknowledged && !bound && !tried {
             return Ok(true);
         }
         self.judge(flow)?;
@@ -193,6 +197,8 @@ impl Group {
                     self.sit(seat);
                 }
                 Message::Inquiry => self.asked = true,
+                Message::Note(state) if self.rank == 0 => self.noted(from, state)?,
+                Message::Noted if from == 0 => self.notes.taken(),
                 Message::Appeal(state, suspicion) if self.rank == 0 => {
                     self.try_case(from, state, suspicion)?;
                 }
@@ -293,7 +299,8 @@ impl Group {
                     .as_ref()
                     .is_some_and(|it| it.sequence >= trial.sequence)
             };
-            if now < trial.until && !trial.states.iter().all(here) {
+            let decided = trial.states.iter().all(here) || is_decided(&trial.states);
+            if now < trial.until && !decided {
                 return Ok(());
             }
             let failure = judge(&trial.states, trial.accuser, trial.suspicion);
@@ -344,6 +351,14 @@ impl Group {
         self.failed = Some(error.clone());
         // Nobody waits for this member at the switch.
         self.offload = None;
+        if failure.cause == Cause::Lost {
+            // It takes nothing any more.
+            for row in [&mut self.control, &mut self.data] {
+                if let Some(Some(link)) = row.get_mut(failure.rank) {
+                    link.phase = Phase::Ended;
+                }
+            }
+        }
         self.tell_all(&Message::Failed(failure));
         error
     }

@@ -364,7 +364,7 @@ fn a_missing_leaf_is_told_of() {
     });
     let expected = Fallback {
         reason: FailureReason::NoLeaf,
-        rank: 1,
+        rank: Some(1),
         sequence: 0,
         done: 0,
     };
@@ -398,14 +398,14 @@ fn a_missing_leaf_is_told_of() {
     let Some(rig) = Rig::new(2) else {
         return;
     };
-    let at_root = Fallback {
-        rank: 0,
+    let nobody = Fallback {
+        rank: None,
         ..expected
     };
     for (algorithm, expected) in [
         (Algorithm::Auto, None),
         (Algorithm::Ring, None),
-        (Algorithm::Inc, Some(at_root)),
+        (Algorithm::Inc, Some(nobody)),
     ] {
         let fallbacks = rig.group(2, GroupOptions::default(), |context, mut group| {
             group.set_algorithm(algorithm);
@@ -436,7 +436,7 @@ fn a_member_that_its_own_host_refuses_is_counted_there() {
     });
     let expected = Fallback {
         reason: FailureReason::Full,
-        rank: 3,
+        rank: Some(3),
         sequence: 0,
         done: 0,
     };
@@ -453,8 +453,8 @@ fn a_member_that_its_own_host_refuses_is_counted_there() {
 }
 
 /// HT-50, SW-42: the daemon of a host behind the leaf is killed in the middle: the others end with
-/// the error that names the rank, within the 7 s of `docs/collectives.md`; the member there learns
-/// at once that it is its own host. Nothing is left at the leaf.
+/// the error that names the rank, within 3 s, as its leaf does not hear it either; the member there
+/// learns at once that it is its own host. Nothing is left at the leaf 5 s later.
 #[test]
 fn a_killed_daemon_is_named_through_the_leaf() {
     const VICTIM: usize = 2;
@@ -501,14 +501,14 @@ fn a_killed_daemon_is_named_through_the_leaf() {
             } else {
                 let named = format!("rank {VICTIM} is lost");
                 assert!(error.to_string().contains(&named), "{error}");
-                Duration::from_secs(7)
+                Duration::from_secs(3)
             };
             assert!(took < bound, "rank {rank}: {took:?}");
         }
         let rig = rig.lock().expect("free");
         while rig.jobs().contains("running") {
             let took = killed.elapsed();
-            assert!(took < Duration::from_secs(8), "{took:?}: {}", rig.jobs());
+            assert!(took < Duration::from_secs(5), "{took:?}: {}", rig.jobs());
             std::thread::sleep(Duration::from_millis(50));
         }
     });

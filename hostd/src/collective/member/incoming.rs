@@ -48,6 +48,11 @@ impl Member {
                 let marked = incoming.congested || flags.contain(Flags::CE);
                 self.result(chunk, flags.with(Flags::CE.when(marked)), regions, now)
             }
+            Message::Alive if self.phase == Phase::Joining => {
+                // The epoch is known with ADMIT only.
+                self.formed = Some(now);
+                Ok(())
+            }
             Message::Alive => self.check_epoch(packet.epoch).map(|()| self.answered(now)),
             Message::Admit(terms) => self.admitted(packet.epoch, terms, now),
             Message::Refuse(verdict) => self.refused(verdict, now),
@@ -113,6 +118,23 @@ impl Member {
         Ok(())
     }
 
+    /// What a switch says of the end. A switch of a level above knows of a leaf that is silent no
+    /// more than the smallest world rank there, whose host may be as good as any: nobody is named
+    /// then, unless it was a leaf that did not hear its member. With one level above a verdict of a
+    /// leaf comes at once, or was passed on up and down.
+    fn told(&self, verdict: &Verdict) -> End {
+        let of_leaf = match self.join.levels().len() {
+            0 => true,
+            1 => verdict.level.is_multiple_of(2),
+            _ => verdict.level == 0,
+        };
+        let named = of_leaf || verdict.reason != Reason::MemberLost;
+        End {
+            reason: EndReason::Told(verdict.reason),
+            world: verdict.world.filter(|_| named),
+        }
+    }
+
     /// A verdict about this attempt or a later one.
     fn concerns(&self, verdict: &Verdict) -> bool {
         verdict.generation == 0 || verdict.generation >= self.join.generation
@@ -122,7 +144,8 @@ impl Member {
         if !self.concerns(verdict) {
             return Err(DropReason::CollectiveEpoch);
         }
-        self.happened(Input::Refused, Some(told(verdict)), now)
+        let end = self.told(verdict);
+        self.happened(Input::Refused, Some(end), now)
     }
 
     fn failed(&mut self, epoch: u32, verdict: &Verdict, now: Time) -> Result<(), DropReason> {
@@ -132,7 +155,8 @@ impl Member {
         if epoch != self.epoch && !unknown {
             return Err(DropReason::CollectiveEpoch);
         }
-        self.happened(Input::Ended, Some(told(verdict)), now)
+        let end = self.told(verdict);
+        self.happened(Input::Ended, Some(end), now)
     }
 
     fn result<M: RegionMemory>(
@@ -219,13 +243,5 @@ impl Member {
                 None => return,
             }
         }
-    }
-}
-
-/// What a switch says of the end.
-fn told(verdict: &Verdict) -> End {
-    End {
-        reason: EndReason::Told(verdict.reason),
-        world: verdict.world,
     }
 }

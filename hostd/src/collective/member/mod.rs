@@ -34,6 +34,10 @@ use std::net::IpAddr;
 /// From one JOIN or LEAVE to the next.
 const REPEAT: Span = Span::from_millis(100);
 
+/// Silence of the switch after which a member that joins is not heard by it: ten JOINs without an
+/// answer, where ALIVE answers each but the first.
+const UNANSWERED: Span = Span::from_secs(1);
+
 /// How long a member that never learned its lease tries to leave.
 const FAREWELL: Span = Span::from_secs(2);
 
@@ -116,6 +120,8 @@ pub(crate) struct Member {
     next_sign: Time,
     /// Since when the switch owes an answer.
     unanswered: Option<Time>,
+    /// When the switch last said that the job forms.
+    formed: Option<Time>,
     /// Why the epoch ended.
     end: Option<End>,
     farewell: Verdict,
@@ -172,6 +178,7 @@ impl Member {
             since: now,
             next_sign: now,
             unanswered: None,
+            formed: None,
             end: None,
             farewell: verdict,
             ended: VecDeque::with_capacity(most + 1),
@@ -340,24 +347,36 @@ impl Member {
         if !self.queue.is_empty() || self.phase == Phase::Joining {
             self.farewell.reason = Reason::MemberLeft;
         }
-        self.part(now);
+        self.part(EndReason::Closed, now);
     }
 
     /// The application does without the switch from now on: what is under way ends here, and its
     /// completions say how far it came. Who waits for others that do not come has not left them: of
-    /// a job that is not complete nobody is to blame who is there.
+    /// a job that is not complete nobody is to blame who is there. Its end says whether the switch
+    /// has heard it: so the members find whose messages it drops.
     pub(crate) fn withdraw(&mut self, now: Time) {
+        let reason = self.reason_to_withdraw(now);
         if self.phase == Phase::Joining {
             (self.farewell.reason, self.farewell.world) = (Reason::MemberMissing, None);
         } else if !self.queue.is_empty() {
             self.farewell.reason = Reason::MemberLeft;
         }
-        self.part(now);
+        self.part(reason, now);
     }
 
-    fn part(&mut self, now: Time) {
+    fn reason_to_withdraw(&self, now: Time) -> EndReason {
+        let silent = |since: Time| now.since(since) >= UNANSWERED;
+        match self.phase {
+            Phase::Joining if silent(self.formed.unwrap_or(self.since)) => EndReason::SwitchLost,
+            Phase::Joining if self.formed.is_some() => EndReason::NoAnswer,
+            // It is too early to tell.
+            _ => EndReason::Closed,
+        }
+    }
+
+    fn part(&mut self, reason: EndReason, now: Time) {
         let end = End {
-            reason: EndReason::Closed,
+            reason,
             world: None,
         };
         self.happen(Input::Closed, Some(end), now);

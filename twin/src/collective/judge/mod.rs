@@ -77,19 +77,21 @@ impl<'a> Lost<'a> {
         leaf.is_some_and(|leaf| self.dead.contains(&leaf))
     }
 
-    /// Whether a member may have been told so. Who is blamed has died, or its leaf has, for which
-    /// the switches above know one of its members.
+    /// Whether a member may have been told so. Who is blamed has died; for a leaf that has nobody
+    /// is, though the switches above it know one of its members.
     fn explains(&self, world: u16, reason: EndReason, blamed: Option<u16>) -> bool {
         if self.is_cut {
             return WHEN_CUT.contains(&reason);
         }
-        let is_gone = |it: u16| self.ranks.contains(&it) || self.is_without_leaf(it);
         match reason {
             EndReason::SwitchLost | EndReason::NoAnswer | EndReason::Told(Reason::UnknownJob) => {
                 blamed.is_none() && self.is_without_leaf(world)
             }
             EndReason::Told(Reason::ParentLost) => blamed.is_none() && self.has_spine,
-            EndReason::Told(Reason::MemberLost) => blamed.is_some_and(is_gone),
+            EndReason::Told(Reason::MemberLost) => match blamed {
+                Some(blamed) => self.ranks.contains(&blamed),
+                None => self.has_leaf && !self.is_without_leaf(world),
+            },
             // The switch does not know the world rank of one that has never joined.
             EndReason::Told(Reason::MemberMissing) => {
                 blamed.is_none() && (!self.ranks.is_empty() || self.has_leaf || self.has_spine)

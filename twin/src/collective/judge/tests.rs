@@ -95,7 +95,7 @@ fn ends_have_causes_and_are_the_same() {
 }
 
 /// SW-42: when a switch has died members are told different things only where each notices it
-/// by itself, and nobody is blamed who lives and whose leaf does.
+/// by itself, and nobody is blamed who lives.
 #[test]
 fn dead_switches_explain_no_more_than_they_must() {
     // Leaves 6, 7 and 8 with two members each, and the spines 9 and 10.
@@ -107,6 +107,7 @@ fn dead_switches_explain_no_more_than_they_must() {
         ],
         spines: vec![NodeId(9), NodeId(10)],
     };
+    let lost = failed(Reason::MemberLost, None);
     let [first, third] = [0, 4].map(|world| failed(Reason::MemberLost, Some(world)));
     let missing = failed(Reason::MemberMissing, None);
     let parent = failed(Reason::ParentLost, None);
@@ -116,21 +117,22 @@ fn dead_switches_explain_no_more_than_they_must() {
     let unknown = failed(Reason::UnknownJob, None);
     let cases = [
         // A leaf: what its own members hear is nobody's word.
-        ([gone, unknown, first, first, first, first], &[6][..], true),
+        ([gone, unknown, lost, lost, lost, lost], &[6][..], true),
         (
             [silent, missing, missing, missing, missing, missing],
             &[6],
             true,
         ),
-        ([gone, DONE, first, DONE, DONE, first], &[6], true),
+        ([gone, DONE, lost, DONE, DONE, lost], &[6], true),
         // One that lives says one thing, and what all that live say is the same.
-        ([gone, gone, first, missing, first, first], &[6], false),
-        ([gone, gone, first, first, missing, missing], &[6], false),
-        // Nobody is blamed whose leaf lives, nor loses it.
+        ([gone, gone, lost, missing, lost, lost], &[6], false),
+        ([gone, gone, lost, lost, missing, missing], &[6], false),
+        // No member is blamed for its leaf, nor loses it.
+        ([gone, gone, first, first, first, first], &[6], false),
         ([gone, gone, third, third, third, third], &[6], false),
-        ([gone, gone, gone, gone, first, first], &[6], false),
-        ([gone, gone, unknown, unknown, first, first], &[6], false),
-        ([gone, gone, parent, parent, first, first], &[6], false),
+        ([gone, gone, gone, gone, lost, lost], &[6], false),
+        ([gone, gone, unknown, unknown, lost, lost], &[6], false),
+        ([gone, gone, parent, parent, lost, lost], &[6], false),
         // A switch above: each leaf notices by itself, and all its members hear of it.
         ([parent, parent, parent, parent, parent, parent], &[9], true),
         (
@@ -144,7 +146,7 @@ fn dead_switches_explain_no_more_than_they_must() {
             false,
         ),
         ([parent, parent, parent, parent, gone, gone], &[9], false),
-        ([parent, parent, first, first, parent, parent], &[9], false),
+        ([parent, parent, lost, lost, parent, parent], &[9], false),
         // Who noticed it is not to blame.
         ([parent, parent, named, named, parent, parent], &[9], false),
         // A switch that has no part in the job.

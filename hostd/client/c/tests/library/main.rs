@@ -58,3 +58,26 @@ fn wrong_calls_are_answered() {
         assert_eq!(said.lines().last(), Some("all answered"), "{said}");
     }
 }
+
+/// HT-50: the MPI shim takes whole seconds in `HOSTD_PMPI_TIMEOUT`, and ends the program with any
+/// other value, which it shows. No MPI is needed: nothing of it is called.
+#[test]
+fn the_shim_refuses_time_outs_that_are_none() {
+    let shim = include_str!("../../../mpi/hostd_pmpi.c");
+    let (before, after) = shim.split_once("#include <mpi.h>\n").expect("one");
+    let (before, includes) = before.split_once("#include").expect("some");
+    let (headers, after) = after.split_once("\n\n").expect("the last one");
+    let stub = include_str!("mpi_stub.h");
+    let test = include_str!("pmpi_settings.c");
+    let text =
+        format!("{before}#define _GNU_SOURCE\n#include{includes}{headers}\n{stub}\n{after}{test}");
+    let folder = Folder::new();
+    let program = folder.compile(Compiler::C, &text, "settings");
+    let said = succeed(&mut Command::new(&program));
+    assert!(
+        said.contains("all settings are as they should be"),
+        "{said}"
+    );
+    let refused = "hostd: HOSTD_PMPI_TIMEOUT is '1.5': it has to be seconds, from 1 to 4000000";
+    assert!(said.lines().any(|line| line == refused), "{said}");
+}

@@ -6,7 +6,7 @@ use super::*;
 const LEAST: Duration = Duration::from_secs(1);
 
 fn why(reason: FailureReason) -> Why {
-    Why { reason, rank: 1 }
+    Why { reason, rank: None }
 }
 
 fn ready(parents: u16, standing: Standing) -> Ready {

@@ -22,7 +22,7 @@
 
 use super::call::{Call, Collective};
 use super::failure::{Cause, Failure};
-use super::judge::{State, odd};
+use super::judge::{State, is_certain, odd};
 
 /// How far a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,8 @@ fn one_with(here: &[(usize, Position)], done: u64) -> usize {
     found.map_or(0, |(rank, _)| *rank)
 }
 
-/// All that are in a collective call the same.
+/// All that are in a collective call the same. If it is not the earliest one, those that are still
+/// on their way to it may have to say who is wrong: then it goes between the hosts, where they do.
 fn same_calls(positions: &[Option<Position>]) -> Result<(), Failure> {
     let state = |it: &Option<Position>| {
         it.map(|it| State {
@@ -180,8 +181,10 @@ fn same_calls(positions: &[Option<Position>]) -> Result<(), Failure> {
         })
     };
     let states: Vec<_> = positions.iter().map(state).collect();
-    let sequences = positions.iter().flatten().map(|it| it.sequence);
-    let mut odd_ones = sequences.filter_map(|sequence| odd(&states, sequence));
+    let sequences = || positions.iter().flatten().map(|it| it.sequence);
+    let first = sequences().min();
+    let known = sequences().filter(|it| Some(*it) == first || is_certain(&states, *it));
+    let mut odd_ones = known.filter_map(|sequence| odd(&states, sequence));
     odd_ones.next().map_or(Ok(()), Err)
 }
 

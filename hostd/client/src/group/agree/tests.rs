@@ -56,6 +56,31 @@ fn who_is_ahead_has_all() {
     }
 }
 
+/// HT-50: who calls something else in a collective that not all have come to is named when they
+/// have, if they could change who that is.
+#[test]
+fn who_differs_is_named_when_enough_have_come() {
+    let other = at(4, 0).map(|it| Position {
+        call: call(SUM, 128),
+        ..it
+    });
+    let agreed = agree(&[other, whole(3), whole(3), at(4, 0)]).expect("a way");
+    assert_eq!((agreed.sequence, agreed.complete), (3, true));
+    let named = |positions: &[Option<Position>]| agree(positions).expect_err("they differ").rank;
+    assert_eq!(named(&[other, at(4, 0), at(4, 0), at(4, 0)]), 0);
+    let five = [other, at(4, 0), at(4, 0), at(4, 0), whole(3)];
+    assert_eq!(named(&five), 0);
+    let early = at(3, 0).map(|it| Position {
+        call: call(SUM, 128),
+        ..it
+    });
+    assert_eq!(
+        named(&[early, at(3, 0), at(4, 0)]),
+        1,
+        "the lowest rank is right"
+    );
+}
+
 /// HT-50: one that has left has all, and can give nothing.
 #[test]
 fn who_has_left_is_named_if_nobody_else_has_it() {

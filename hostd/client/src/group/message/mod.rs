@@ -2,6 +2,7 @@
 
 use super::again::{Ready, Standing, Word};
 use super::agree::{Agreement, Position};
+use super::blame::Heard;
 use super::call::{CALL_LEN, Call};
 use super::failure::{FAILURE_LEN, Failure, Refusal};
 use super::judge::{REMEMBERED, State};
@@ -68,10 +69,14 @@ pub(super) enum Message {
     Word(Word),
     /// Rank 0: nobody uses the switches any more; it asks how far the receiver is.
     Recall(Why),
-    /// The answer; or that the sender stops.
-    Report(Position, Why),
+    /// The answer; or that the sender stops. And whether its leaf has answered it.
+    Report(Position, Why, Heard),
     /// Rank 0: what all do next, and at which collective they ask again.
     Plan(Why, u32, Agreement),
+    /// The sender stands still, and tells rank 0 what it calls.
+    Note(State),
+    /// Rank 0 has seen that.
+    Noted,
 }
 
 fn rank(rank: Option<usize>) -> u16 {
@@ -148,12 +153,12 @@ fn read_seat(reader: &mut Reader<'_>) -> Result<Result<Seat, Leafless>, DecodeEr
 }
 
 fn write_why(writer: Written, why: &Why) -> Written {
-    writer.u16(why.reason as u16).u16(rank(Some(why.rank)))
+    writer.u16(why.reason as u16).u16(rank(why.rank))
 }
 
 fn read_why(reader: &mut Reader<'_>) -> Result<Why, DecodeError> {
     let reason = FailureReason::of_number(reader.u16()?.into())?;
-    let rank = read_rank(reader)?.ok_or(DecodeError::Field("rank"))?;
+    let rank = read_rank(reader)?;
     Ok(Why { reason, rank })
 }
 
@@ -295,11 +300,15 @@ impl Message {
             Self::Ready(ready) => write_ready(begin(9, ready.parents), ready.standing),
             Self::Word(word) => write_word(begin(10, 0), *word),
             Self::Recall(why) => write_why(begin(11, 0), why),
-            Self::Report(position, why) => write_position(write_why(begin(12, 0), why), position),
+            Self::Report(position, why, heard) => {
+                write_position(write_why(begin(12, *heard as u16), why), position)
+            }
             Self::Plan(why, next, agreement) => {
                 let count = u16::try_from(agreement.done.len()).unwrap_or(0);
                 write_agreement(write_why(begin(13, count), why).u32(*next), agreement)
             }
+            Self::Note(state) => write_state(begin(14, 0), state),
+            Self::Noted => begin(15, 0),
         }
     }
 
@@ -351,20 +360,24 @@ impl Message {
             10 => Self::Word(read_word(&mut reader)?),
             11 => Self::Recall(read_why(&mut reader)?),
             12 => {
+                let heard = Heard::ALL.get(usize::from(count)).copied();
+                let heard = heard.ok_or(DecodeError::Field("heard"))?;
                 let why = read_why(&mut reader)?;
-                Self::Report(read_position(&mut reader)?, why)
+                Self::Report(read_position(&mut reader)?, why, heard)
             }
             13 => {
                 let why = read_why(&mut reader)?;
                 let next = reader.u32()?;
                 Self::Plan(why, next, read_agreement(&mut reader, count)?)
             }
+            14 => Self::Note(read_state(&mut reader)?),
+            15 => Self::Noted,
             _ => return Err(DecodeError::Kind(kind.into())),
         })
     }
 }
 
-const MAGIC: u32 = u32::from_le_bytes(*b"hgr3");
+const MAGIC: u32 = u32::from_le_bytes(*b"hgr4");
 
 /// What a member says when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,12 @@ use proptest::prelude::*;
 
 /// What members say of the switches.
 fn of_switches(call: Call) -> Vec<Message> {
-    let rank = 9;
     let reason = FailureReason::SwitchLost;
-    let why = Why { reason, rank };
+    let nobody = Why { reason, rank: None };
+    let why = Why {
+        rank: Some(9),
+        ..nobody
+    };
     let position = Position {
         sequence: 5,
         call,
@@ -48,9 +51,10 @@ fn of_switches(call: Call) -> Vec<Message> {
     };
     let all = standings.into_iter().map(ready);
     let mut all: Vec<_> = all.chain(words.map(Message::Word)).collect();
+    all.extend(Heard::ALL.map(|heard| Message::Report(position, why, heard)));
     all.extend([
         Message::Recall(why),
-        Message::Report(position, why),
+        Message::Recall(nobody),
         Message::Plan(why, 1 << 29, agreement),
     ]);
     all

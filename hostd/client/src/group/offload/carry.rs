@@ -11,6 +11,7 @@
 //!                                                                                   hosts, done
 //! ```
 
+use super::super::blame::Heard;
 use super::super::call::Collective;
 use super::super::failure::{Cause, Failure, GroupError};
 use super::super::flow::{Flow, Stage};
@@ -78,7 +79,7 @@ impl Group {
             Stage::Joining(since) if since.elapsed() >= JOIN_WITHIN => {
                 offload.stop = Some(Why {
                     reason: FailureReason::NoAnswer,
-                    rank: self.rank,
+                    rank: None,
                 });
                 Ok(true)
             }
@@ -184,6 +185,9 @@ impl Group {
         };
         let admission = matches!(flow.stage, Stage::Joining(_));
         if let Some(failed) = ended.failed {
+            if admission || flow.unposted {
+                offload.heard = Heard::of(failed.0);
+            }
             flow.done = ended.done;
             flow.stage = Stage::Halted;
             let why = Why::of(failed, self.rank);
@@ -227,12 +231,12 @@ impl Group {
         }
         let position = flow.position();
         if self.rank == 0 {
-            offload.reports[0] = Some(position);
+            offload.reports[0] = Some((position, offload.heard));
         } else if self.control[0].as_ref().is_some_and(|it| it.left.is_some()) {
             // Nobody is there any more who could decide.
             let (rank, cause) = (0, Cause::Left);
             return Err(self.fail(Failure { rank, cause }));
-        } else if !self.tell(0, &Message::Report(position, why))? {
+        } else if !self.tell(0, &Message::Report(position, why, offload.heard))? {
             return Ok(false);
         }
         offload.reported = true;

@@ -79,7 +79,8 @@ impl Group {
         let reason = FailureReason::NoLeaf;
         self.fallback = Some(Fallback {
             reason,
-            rank,
+            // Where nobody knows a leaf it is nobody's doing.
+            rank: others.then_some(rank),
             sequence,
             done: 0,
         });

@@ -160,7 +160,7 @@ impl Group {
                 flow.stage = Stage::Joining(Instant::now());
             }
             Err(Refused::For(reason)) => {
-                let rank = self.rank;
+                let rank = Some(self.rank);
                 offload.stop.get_or_insert(Why { reason, rank });
                 flow.stage = Stage::Halted;
             }
@@ -176,7 +176,7 @@ impl Group {
         let (posts, standing) = match self.take_seat(&membership) {
             Ok(posts) => (Some(posts), Standing::Pending),
             Err(Refused::For(reason)) => {
-                let rank = self.rank;
+                let rank = Some(self.rank);
                 (None, Standing::Failed(Why { reason, rank }))
             }
             Err(Refused::Broken(error)) => return Err(error),

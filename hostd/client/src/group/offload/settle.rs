@@ -1,6 +1,7 @@
 //! The way back to the hosts: rank 0 asks all how far they are, and says what comes next.
 
 use super::super::agree::{Agreement, agree};
+use super::super::blame::{Heard, blame};
 use super::super::call::Call;
 use super::super::failure::{Cause, Failure, GroupError};
 use super::super::flow::{Flow, Stage};
@@ -11,9 +12,31 @@ use super::super::schedule::{Action, Part, Step, schedule};
 use super::super::seat::{Fallback, Why};
 use super::state::{NEVER, Offload};
 use super::tail::{Service, Wanting};
-use std::time::Instant;
+use crate::abi::collective::FailureReason;
+use std::time::{Duration, Instant};
+
+/// How long the host of a member may acknowledge nothing that its leaf does not hear either. Those
+/// who wait ask it after a second, and the leaf waits for 2 s: so all know within 3 s, and a host
+/// that stands still for 2 s is none of those that are lost.
+const SILENCE: Duration = Duration::from_millis(1_250);
 
 impl Group {
+    /// Ends the group if the member that a leaf has lost is lost to this one, too.
+    pub(in super::super) fn end_if_silent(&mut self) -> Result<(), GroupError> {
+        let stop = self.offload.as_ref().and_then(|it| it.stop);
+        let lost = stop.filter(|it| it.reason == FailureReason::MemberLost);
+        let Some(rank) = lost.and_then(|it| it.rank) else {
+            return Ok(());
+        };
+        match self.link(true, rank) {
+            Some(link) if link.silence() >= SILENCE => {
+                let cause = Cause::Lost;
+                Err(self.fail(Failure { rank, cause }))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Says something to a member that this one has a connection for control with. False if there
     /// is no place for it now.
     pub(in super::super) fn tell(
@@ -48,12 +71,17 @@ impl Group {
         if missing {
             return Ok(false);
         }
-        let agreement = match agree(&offload.reports) {
+        let reports = offload.reports.iter();
+        let (positions, heard): (Vec<_>, Vec<_>) = reports
+            .map(|it| it.map_or((None, Heard::Unknown), |(at, heard)| (Some(at), heard)))
+            .unzip();
+        let why = blame(why, &heard, &self.leaves);
+        let agreement = match agree(&positions) {
             Ok(agreement) => agreement,
             Err(failure) => return Err(self.fail(failure)),
         };
         let now = Instant::now();
-        let all = offload.reports.iter().flatten().map(|it| it.sequence);
+        let all = positions.iter().flatten().map(|it| it.sequence);
         let furthest = all.max().unwrap_or(agreement.sequence);
         let next = offload.again.fell_back(why, furthest, now);
         let next = next.unwrap_or(NEVER);

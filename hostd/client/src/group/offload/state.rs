@@ -2,6 +2,7 @@
 
 use super::super::again::{Again, Ready, Standing, Word};
 use super::super::agree::{Agreement, Position};
+use super::super::blame::Heard;
 use super::super::message::Message;
 use super::super::seat::{Seat, Why};
 use super::tail::{Service, Tail};
@@ -83,8 +84,10 @@ pub(in super::super) struct Offload {
     /// what they said.
     pub(super) stop: Option<Why>,
     pub(super) reported: bool,
+    /// Whether the leaf has answered this member, once it joined in vain.
+    pub(super) heard: Heard,
     pub(super) asked: Vec<bool>,
-    pub(super) reports: Vec<Option<Position>>,
+    pub(super) reports: Vec<Option<(Position, Heard)>>,
     /// What rank 0 has decided.
     pub(super) plan: Option<(Why, u32, Agreement)>,
     /// Results that this member gives to others.
@@ -115,6 +118,7 @@ impl Offload {
             word: None,
             stop: None,
             reported: false,
+            heard: Heard::Unknown,
             asked: vec![false; size],
             reports: vec![None; size],
             plan: None,
@@ -139,7 +143,7 @@ impl Offload {
             State::Offered | State::Over => None,
         };
         self.next = (next != NEVER).then_some(next);
-        (self.stop, self.reported) = (None, false);
+        (self.stop, self.reported, self.heard) = (None, false, Heard::Unknown);
         self.asked.fill(false);
         self.reports.fill(None);
     }
@@ -207,9 +211,9 @@ impl Offload {
             Message::Recall(why) if from == 0 && self.is_about_to() => {
                 self.stop.get_or_insert(why);
             }
-            Message::Report(position, why) if self.is_about_to() => {
+            Message::Report(position, why, heard) if self.is_about_to() => {
                 if let Some(place) = self.reports.get_mut(from) {
-                    *place = Some(position);
+                    *place = Some((position, heard));
                 }
                 self.stop.get_or_insert(why);
             }

@@ -3,7 +3,7 @@
 use super::leaf::{EPOCH, GENERATION, WORLD, World};
 use super::*;
 use crate::verbs::DropReason;
-use common::wire::compute::{Chunk, Flags, Message, Packet, Slot, Terms};
+use common::wire::compute::{Chunk, Flags, Level, Levels, Message, Packet, Slot, Terms};
 
 pub(super) const ALL: Work = Work::Allreduce(Operation::Sum, Element::F32);
 
@@ -194,6 +194,75 @@ fn who_waits_in_vain_is_not_to_blame() {
         world.run(PATIENCE, |it| it.members[0].is_over());
         let left = world.leaf.left[0].expect("it says so");
         assert_eq!((left.reason, left.world), (reason, world_rank));
+    }
+}
+
+/// HT-50, SW-42: who withdraws from a job that is not complete learns whether the switch has heard
+/// it, so that the members can find out whose messages it drops; soon after the beginning, nothing.
+#[test]
+fn who_withdraws_learns_whether_it_was_heard() {
+    let after = |hears: bool, millis: u64| {
+        let mut world = World::new(2, 8, 1);
+        world.members[1].close(world.now);
+        world.leaf.dead = !hears;
+        world.run(Span::from_millis(millis), |_| false);
+        assert_eq!(world.members[0].phase(), Phase::Joining);
+        assert_eq!(world.drops, [], "what it says of the job is awaited");
+        let now = world.now;
+        world.members[0].withdraw(now);
+        world.members[0].end().map(|it| (it.reason, it.world))
+    };
+    assert_eq!(after(true, 3_000), Some((EndReason::NoAnswer, None)));
+    assert_eq!(after(false, 3_000), Some((EndReason::SwitchLost, None)));
+    assert_eq!(after(false, 900), Some((EndReason::Closed, None)));
+    // One that fell silent meanwhile does not hear it any more.
+    let mut world = World::new(2, 8, 1);
+    world.members[1].close(world.now);
+    for dead in [false, true] {
+        world.leaf.dead = dead;
+        world.run(Span::from_millis(1_500), |_| false);
+    }
+    let now = world.now;
+    world.members[0].withdraw(now);
+    let end = world.members[0].end().map(|it| it.reason);
+    assert_eq!(end, Some(EndReason::SwitchLost));
+}
+
+/// HT-50, SW-42: a member that its leaf did not hear is named, at its own leaf and at others, to
+/// which the verdict was passed on twice. A leaf that its spine did not hear is none of its members.
+#[test]
+fn nobody_is_named_for_a_silent_leaf() {
+    for (levels, passed_on, named) in [
+        (0, 0, true),
+        (1, 0, true),
+        (1, 1, false),
+        (1, 2, true),
+        (2, 0, true),
+        (2, 2, false),
+    ] {
+        let mut world = World::new(2, 8, 1);
+        let above = [Level {
+            rank: 0,
+            size: 2,
+            trees: 1,
+            first: 0,
+        }; 2];
+        let mut asked = super::leaf::request(0, 2);
+        asked.join.above = Levels::new(&above[..levels]);
+        world.members[0] = Member::new(&asked, &super::leaf::config(), world.now);
+        world.join();
+        let told = Verdict {
+            level: passed_on,
+            ..verdict(Reason::MemberLost, Some(WORLD + 1))
+        };
+        let messages = world.leaf.fail(told);
+        world.tell(messages);
+        let expected = End {
+            reason: EndReason::Told(Reason::MemberLost),
+            world: named.then_some(WORLD + 1),
+        };
+        let end = world.members[0].end();
+        assert_eq!(end, Some(expected), "{levels} levels, {passed_on} times");
     }
 }
 

@@ -94,8 +94,11 @@ impl Leaf {
         match packet.message {
             Message::Join(join) => {
                 assert_eq!((join.generation, packet.epoch), (GENERATION, 0));
-                self.joined[from] = true;
+                let again = std::mem::replace(&mut self.joined[from], true);
                 let all = self.joined.iter().all(|it| *it);
+                if again && !all {
+                    return vec![self.say(from, none, Message::Alive)];
+                }
                 let terms = Terms {
                     slots: self.slots,
                     payload: self.payload.min(join.payload),

@@ -14,6 +14,7 @@ mod phase;
 mod tests;
 
 pub(crate) use incoming::Incoming;
+pub(crate) use outgoing::Way;
 use phase::Input;
 pub(crate) use phase::Phase;
 

@@ -1,6 +1,6 @@
 //! Ends of epochs, and messages that no switch should say.
 
-use super::leaf::{EPOCH, GENERATION, WORLD, World};
+use super::leaf::{EPOCH, GENERATION, HOST, SWITCH, WORLD, World};
 use super::*;
 use crate::verbs::DropReason;
 use common::wire::compute::{Chunk, Flags, Level, Levels, Message, Packet, Slot, Terms};
@@ -354,7 +354,12 @@ fn messages_without_room_end_the_membership() {
             world.now = world.members[0].deadline();
             let (member, regions) = (&mut world.members[0], &world.regions[0]);
             member.expire(world.now);
-            assert_eq!(member.transmit(&mut [], 0, regions, world.now), None);
+            let way = Way {
+                source: HOST,
+                leaf: SWITCH,
+                most: 0,
+            };
+            assert_eq!(member.transmit(way, &mut [], regions, world.now), None);
             assert_eq!(member.phase(), Phase::Leaving);
             assert!(!member.wants_to_send(world.now) && member.deadline() > world.now);
         }
@@ -386,8 +391,15 @@ fn dropped(world: &mut World, reason: DropReason, messages: &[(u32, Message<'_>)
             message: *message,
         };
         let mut bytes = vec![0; packet.len()];
-        for (key, reason) in [(None, DropReason::CollectiveKey), (Some(&key), reason)] {
-            packet.write(key, &mut bytes).expect("it fits");
+        // Neither a message to the leaf nor one to another host counts for one to this.
+        let seals = [(SWITCH, SWITCH), (HOST, SWITCH), (HOST, HOST)];
+        let seals = seals.map(|(src, dst)| Some(key.between(src, dst)));
+        let wrong = seals
+            .into_iter()
+            .chain([None])
+            .map(|it| (it, DropReason::CollectiveKey));
+        for (seal, reason) in wrong.chain([(Some(key.between(SWITCH, HOST)), reason)]) {
+            packet.write(seal, &mut bytes).expect("it fits");
             world.deliver(0, &bytes);
             assert_eq!(world.drops.pop(), Some(reason), "{message:?}");
         }

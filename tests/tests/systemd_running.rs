@@ -355,3 +355,71 @@ fn an_upgrade_replaces_the_program() {
     assert_eq!(seen.lost(), 0, "a restart: {seen:?}");
     assert_eq!(machine.journal("switchd", "err"), "");
 }
+
+/// SW-1, MG-5: what the unit leaves a daemon of is enough to know the kernel's settings, filters
+/// and policies: what is not forwarded, what is warned of, who takes over.
+#[test]
+fn the_unit_lets_the_kernel_be_seen() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let machine = Machine::boot();
+    let hosts = hosts_of(&machine);
+    let run = |line: &str| machine.namespace.run(line).expect("it succeeds");
+    for line in [
+        "sysctl -qw net.ipv4.ip_forward=0",
+        "sysctl -qw net.ipv6.conf.swp1.disable_ipv6=1",
+        "sysctl -qw net.ipv4.ip_default_ttl=99",
+        "ip xfrm policy add src 10.9.0.0/16 dst 10.10.0.0/16 dir fwd",
+    ] {
+        run(line);
+    }
+    let ports = r#"echo 'ports = ["swp1", "swp2"]' > /etc/switchd/switchd.toml"#;
+    machine.run(&["sh", "-c", ports]);
+    machine.run(&["systemd-sysusers"]);
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", "switchd"]);
+    machine.wait_for_status("switchd", |text| text.starts_with("2 of 2 ports up, "));
+    let warnings = machine.journal("switchd", "warning");
+    assert!(warnings.contains("ip_forward is 0"), "{warnings}");
+    assert!(!warnings.contains("settings cannot be read"), "{warnings}");
+    eventually("a policy of IPsec", PATIENCE, || {
+        let status = machine.run(&["switchctl", "status"]);
+        match status.contains("1 policy of IPsec") {
+            true => Ok(()),
+            false => Err(status),
+        }
+    });
+
+    // The kernel forwards nothing, so what waits for a frozen worker is not handed to it.
+    let ping = || pinged(&hosts[0], 100, || ());
+    eventually("a way", PATIENCE, || match ping() {
+        seen if seen.lost() == 0 => Ok(()),
+        seen => Err(format!("{seen:?}")),
+    });
+    let seen = pinged(&hosts[0], 200, || {
+        machine.run(&["systemctl", "kill", "-s", "STOP", "switchd"]);
+        std::thread::sleep(Duration::from_millis(500));
+        machine.run(&["systemctl", "kill", "-s", "CONT", "switchd"]);
+    });
+    assert_eq!(seen.lost(), 0, "a frozen switchd: {seen:?}");
+    let events = machine.run(&["switchctl", "events"]);
+    assert!(!events.contains("takeover"), "{events}");
+
+    // The host believes that there is a way by the port which does without IPv6.
+    let mac = run("cat /sys/class/net/swp1/address");
+    for line in [
+        "ip address add fd08::2/64 dev far1 nodad".to_owned(),
+        format!("ip neighbour add fd08::1 lladdr {} dev far1", mac.trim()),
+        "ip route add default via fd08::1".to_owned(),
+    ] {
+        hosts[0].run(&line).expect("it succeeds");
+    }
+    let to = "fd09::1".parse().expect("an address");
+    let asked = Echo::new(to, 3, Duration::from_millis(10)).start(hosts[0].name());
+    let asked = asked.finish().expect("echo requests");
+    assert_eq!((asked.received, asked.refused), (0, 0), "{asked:?}");
+    let drops = machine.run(&["switchctl", "drops"]);
+    assert!(drops.contains("ipv6_disabled"), "{drops}");
+}

@@ -10,7 +10,7 @@ use twin::scenario::{Scenario, Source};
 use twin::simulation::run;
 use twin::workload::Pattern;
 
-const SEEDS: [u64; 2] = [1, 2];
+const SEEDS: [u64; 4] = [1, 2, 3, 4];
 
 /// Short: the lowest point of the distribution that the paper draws.
 const SHORT: u64 = 10_000;

@@ -109,6 +109,17 @@ fn silent_switches_are_given_up() {
         world.members[1].end().map(|it| it.reason),
         Some(EndReason::NoAnswer)
     );
+    // A request to be admitted is no collective that failed.
+    let place = world.at(1, 0);
+    let admission = CollectiveRequest {
+        work: None,
+        ..work(ALL, 8, place, place)
+    };
+    world.post(1, admission);
+    let failed = |world: &World| world.members[1].statistics(0).counters.failed;
+    assert_eq!((world.ended[1].len(), failed(&world)), (1, 0));
+    world.post(1, work(ALL, 8, place, place));
+    assert_eq!((world.ended[1].len(), failed(&world)), (2, 1));
 }
 
 /// HT-50: a member that waits for one that is slow does not take the switch for lost: partial

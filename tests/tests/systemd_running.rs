@@ -86,12 +86,14 @@ impl Machine {
         let files = [
             (
                 "switchd.toml",
-                "ports = [\"swp1\"]\n[scheduling]\nannounce = true\n",
+                "ports = [\"swp1\"]\n[scheduling]\nannounce = true\n\
+                 [compute]\nenabled = true\nsecret_file = \"/etc/switchd/compute.secret\"\n",
             ),
             (
                 "hostd.toml",
                 "[[interface]]\nname = \"eth1\"\nspeed = \"1Gbps\"\n\
-                 [scheduling]\nannounce = true\n",
+                 [scheduling]\nannounce = true\n\
+                 [collective]\nleaf = \"192.0.2.2\"\nsecret_file = \"/etc/hostd/compute.secret\"\n",
             ),
         ];
         for (name, text) in files {
@@ -140,6 +142,16 @@ impl Machine {
             }
         });
         machine
+    }
+
+    /// Makes the secret of the fabric, and gives it to the daemons as the manual says.
+    fn give_secrets(&self) {
+        self.run(&["sh", "-c", "umask 077; openssl rand -hex 32 > /tmp/secret"]);
+        for unit in ["switchd", "hostd"] {
+            let file = format!("/etc/{unit}/compute.secret");
+            let words = ["install", "-m", "640", "-o", "root", "-g", unit];
+            self.run(&[&words[..], &["/tmp/secret", &file]].concat());
+        }
     }
 
     fn output(&self, words: &[&str]) -> Output {
@@ -204,6 +216,21 @@ fn services_tell_systemd_how_they_are() {
     let machine = Machine::boot();
     machine.run(&["systemd-sysusers"]);
     machine.run(&["systemctl", "daemon-reload"]);
+    // A secret that only root may read keeps both from starting, and they say so.
+    machine.give_secrets();
+    for unit in ["switchd", "hostd"] {
+        let file = format!("/etc/{unit}/compute.secret");
+        machine.run(&["chmod", "600", &file]);
+        let started = machine.output(&["systemctl", "start", unit]);
+        assert!(!started.status.success(), "{unit}");
+        let why = machine.journal(unit, "err");
+        assert!(why.contains(&file) && why.contains("ermission"), "{why}");
+        machine.run(&["chmod", "640", &file]);
+        machine.run(&["systemctl", "stop", unit]);
+        machine.run(&["journalctl", "--rotate"]);
+        machine.run(&["journalctl", "--vacuum-time=1s", "-q"]);
+        machine.run(&["systemctl", "reset-failed", unit]);
+    }
     let started = machine.output(&["systemctl", "start", "switchd", "hostd"]);
     assert!(
         started.status.success(),
@@ -211,6 +238,7 @@ fn services_tell_systemd_how_they_are() {
         machine.run(&["journalctl", "-o", "cat", "-u", "switchd", "-u", "hostd"])
     );
     let well = |text: &str| text.starts_with("1 of 1 ports up, ") && text.ends_with(" routes");
+    serves_its_group(&machine);
     machine.wait_for_status("switchd", well);
     machine.wait_for_status("hostd", |text| {
         text == "1 interfaces, 0 applications connected"
@@ -249,6 +277,32 @@ fn services_tell_systemd_how_they_are() {
         let errors = machine.journal(unit, "err");
         assert!(errors.contains("nonsense"), "{unit}: {errors}");
     }
+}
+
+/// A member of the group hostd is served by its hostd, with the shipped settings; others are not.
+fn serves_its_group(machine: &Machine) {
+    machine.run(&["useradd", "--system", "--groups", "hostd", "member"]);
+    machine.run(&["useradd", "--system", "stranger"]);
+    let perf = |user: &str, words: &str| {
+        let line = format!("timeout 60 runuser -u {user} -- hostperf {words}");
+        machine.output(&["sh", "-c", &line])
+    };
+    let refused = perf("stranger", "send 192.0.2.1 1");
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("ermi"), "{why}");
+    machine.run(&[
+        "sh",
+        "-c",
+        "runuser -u member -- hostperf serve 192.0.2.1 7000 > /tmp/perf 2>&1 &",
+    ]);
+    eventually("a member of the group", PATIENCE, || {
+        let sent = perf("member", "send 192.0.2.1 7000");
+        let said = String::from_utf8_lossy(&sent.stdout).into_owned();
+        match sent.status.success() {
+            true => Ok(()),
+            false => Err(format!("{said}{}", String::from_utf8_lossy(&sent.stderr))),
+        }
+    });
 }
 
 /// Two links of the machine, with a host at the end of each, between which switchd forwards.

@@ -217,22 +217,29 @@ fn recorded_messages_say_nothing_elsewhere() {
         secret: Some([3; 32]),
         ..Settings::default()
     };
-    let other = Switch::new(switch_address(1), settings);
-    world.switches.push(other);
+    // The third has the address of the first, as when that was started anew.
+    for number in [1, 0] {
+        let other = Switch::new(switch_address(number), settings.clone());
+        world.switches.push(other);
+    }
     let contribution = changed(&world, |_, _| {});
     let join = Message::Join(Join::new(1, 0, 2));
     let join = changed(&world, |packet, _| {
         (packet.epoch, packet.message) = (0, join)
     });
     for bytes in [&contribution, &join] {
-        for (switch, from) in [(1, 0), (0, 9), (1, 9)] {
+        for (switch, from) in [(1, 0), (0, 9), (1, 9), (2, 9)] {
+            let before = world.on_the_way();
             let taken = world.give(switch, member_address(from), bytes, false);
             assert_eq!(taken, Err(DropReason::ComputeTag), "{switch} {from}");
+            assert_eq!(world.on_the_way(), before, "no answer");
+            assert!(switch == 0 || world.switches[switch].is_empty());
         }
     }
-    let said = &world.switches[1].stats;
-    assert_eq!((said.jobs.get(), said.unsent.get()), (0, 0));
-    assert_eq!(world.give(0, member_address(0), &join, false), Ok(()));
+    // From the member it means what it says.
+    assert_eq!(world.give(2, member_address(0), &join, false), Ok(()));
+    assert!(!world.switches[2].is_empty());
+    world.switches.truncate(1);
     assert!(world.finish(Span::from_secs(5)));
     assert!(world.members.iter().all(|it| it.end == Some(End::Done)));
 }

@@ -436,6 +436,11 @@ impl World {
         }
     }
 
+    /// Datagrams that have not arrived.
+    pub(super) fn on_the_way(&self) -> usize {
+        self.network.len()
+    }
+
     fn flush(&mut self, from: SocketAddr, sent: Sent) {
         for (peer, bytes) in sent.0 {
             assert_eq!(

@@ -186,6 +186,8 @@ pub(crate) struct Impairment {
     pub(crate) jitter: Span,
     /// Of four paths through the network, those that lead nowhere.
     pub(crate) black_holes: [bool; 4],
+    /// A source port leads one way there and another way back.
+    pub(crate) apart: bool,
     /// Nothing arrives at either host before: its thread waits.
     pub(crate) stalled_until: Time,
     /// Host whose packets no longer arrive at all.
@@ -211,6 +213,7 @@ impl Default for Impairment {
             skew: Span::ZERO,
             jitter: Span::ZERO,
             black_holes: [false; 4],
+            apart: false,
             stalled_until: Time::ZERO,
             dead: [false; 2],
             dead_planes: [false; 4],
@@ -381,7 +384,9 @@ impl Network {
         let is_v4 = kind(&bytes, start - 2) == 0x0800;
         let ip = if is_v4 { 20 } else { 40 };
         let source = kind(&bytes, start + ip);
-        let path = usize::from(source.wrapping_mul(0x9e37) >> 14);
+        let back = self.impairment.apart && from == 1;
+        let factor = if back { 0x6a35 } else { 0x9e37 };
+        let path = usize::from(source.wrapping_mul(factor) >> 14);
         if from == 0 {
             self.carried[path] += 1;
             self.carried_by[port.index()] += 1;

@@ -231,7 +231,16 @@ impl<M: RegionMemory> Engine<M> {
         let qpn = connection.qpn;
         match action {
             Action::Nothing => {}
-            Action::Repeat => self.repeat(number),
+            Action::Repeat => {
+                let active = connection.active;
+                self.repeat(number);
+                // The other one gives up if it does not hear that its answer was there, so this
+                // leaves on two ways. A request is answered once: what is sent to whom nobody has
+                // heard from yet is no more than came.
+                if active {
+                    self.repeat(number);
+                }
+            }
             Action::Connect => {
                 if let Said::Reply(reply) = said {
                     self.complete_connect(number, reply);

@@ -124,17 +124,16 @@ fn send_one(network: &mut Network, [sender, receiver]: [u32; 2]) {
 /// repeated leaves on several ways.
 #[test]
 fn set_up_survives_dead_ways() {
-    const SEEDS: u64 = 200;
+    const SEEDS: u64 = 400;
     let mut failed = 0;
     for seed in 1..=SEEDS {
         let mut network = Network::new(seed, both());
-        network.impairment.black_holes = [false, true, false, true];
-        network.impairment.apart = true;
+        network.swallow();
         failed += u64::from(try_to_connect(&mut network, |_, _| {}).is_none());
         network.close();
     }
     println!("{failed} of {SEEDS} connections failed");
-    assert!(failed * 100 <= 2 * SEEDS, "{failed} of {SEEDS}");
+    assert!(failed <= 1, "{failed} of {SEEDS}");
 }
 
 /// HT-20, HT-22: connected with what both can do, and data flows both in IPv4 and in IPv6.

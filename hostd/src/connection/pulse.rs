@@ -1,8 +1,8 @@
 //! Keep-alive: how long the peer of a connection has been silent, and when it is probed.
 //!
-//! A probe that is not answered may have met a part of the network that swallows packets, and so may
-//! its answer. So a silent peer is probed on many ways before it counts as gone: [`WAYS`] probes
-//! leave in each interval, each with another entropy value.
+//! A probe that is not answered may have met a part of the network that swallows packets, and so
+//! may its answer. So a silent peer is probed on many ways before it counts as gone: [`WAYS`]
+//! probes leave in each interval, each with another entropy value.
 
 use crate::verbs::{EngineConfig, Status};
 use common::time::{Span, Time};

@@ -34,8 +34,8 @@ fn exchange(network: &mut Network, [sender, receiver]: [u32; 2], count: usize) -
     done.filter(|done| done.status == Status::Success).count() == count
 }
 
-/// How many of so many connections end over which `count` messages go at a time, after the ways fell
-/// silent, and some times `before` that.
+/// How many of so many connections end over which `count` messages go at a time, after the ways
+/// fell silent, and some times `before` that.
 fn ended(seeds: u64, multipath: Option<MultipathConfig>, before: u32, count: usize) -> u64 {
     let mut ended = 0;
     for seed in 1..=seeds {

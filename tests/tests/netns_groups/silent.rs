@@ -15,8 +15,8 @@ use crate::rig::{Rig, check, told_by_root};
 use crate::spines::comes_back;
 use crate::trouble::SIZE;
 
-/// Longer than the time after which any peer counts as lost: retransmissions go on for 4.3 s, set-up
-/// of a connection for 6.3 s, and who has nothing to say is asked after 10 s, for 5 s.
+/// Longer than the time after which any peer counts as lost: retransmissions go on for 4.3 s,
+/// set-up of a connection for 6.3 s, and who has nothing to say is asked after 10 s, for 5 s.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// It goes on when this is dropped.
@@ -45,8 +45,7 @@ const LENGTHS: [usize; 3] = [4, 5_000, 300_000];
 /// group did without switches, if it did.
 fn calls(context: &Context, group: &mut Group, over: &AtomicBool) -> (u64, Option<Fallback>) {
     let mut fallback = None;
-    for seed in 0.. {
-        let len = LENGTHS[seed as usize % LENGTHS.len()];
+    for (seed, len) in (0..).zip(LENGTHS.into_iter().cycle()) {
         check(context, group, len, seed).unwrap();
         fallback = group.fallback().or(fallback);
         if told_by_root(context, group, over.load(Ordering::Relaxed)) {

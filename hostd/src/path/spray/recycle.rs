@@ -2,8 +2,8 @@
 //!
 //! A time-out says that part of the network is gone. Then nothing new is tried for a while: what is
 //! in the ring, used before or not, led somewhere not long ago. A value whose packet was lost since
-//! then may be of the part that is gone: it is not tried again before another one of it came through.
-//! If none is left, new ones are tried.
+//! then may be of the part that is gone: it waits until another packet of it has come through. If
+//! none is left, new ones are tried.
 
 use super::super::shuffle::differs;
 use crate::bit_set::BitSet;

@@ -79,9 +79,9 @@ pub struct Transport {
     pub cm_retries: u8,
     /// Milliseconds of silence after which a connected peer is probed; zero: never.
     pub keep_alive_ms: u64,
-    /// Milliseconds from one probe without an answer to the next.
+    /// Milliseconds in which eight probes leave, each on another way, while nothing answers.
     pub keep_alive_interval_ms: u64,
-    /// Probes without an answer after which a peer counts as gone.
+    /// Such times without an answer after which a peer counts as gone.
     pub keep_alive_probes: u8,
     /// Milliseconds for which an ended connection is remembered.
     pub time_wait_ms: u64,

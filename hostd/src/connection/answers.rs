@@ -69,11 +69,11 @@ impl QueuePair {
                 hint: peer.hint(),
             }),
         };
-        let flow = frame::on_path(
-            &addressing.data,
-            choice.entropy.port,
-            choice.entropy.flow_label,
-        );
+        let entropy = match (peer.agreed, &self.responder.receiver) {
+            (None, Some(receiver)) => peer.steering.detour(receiver.reports.detours()),
+            _ => choice.entropy,
+        };
+        let flow = frame::on_path(&addressing.data, entropy.port, entropy.flow_label);
         let len = usize::from(segment.len);
         let mut headers = fields.headers(now);
         peer.label(&mut headers);

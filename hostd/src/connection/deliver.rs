@@ -149,6 +149,7 @@ impl QueuePair {
             }
             Arrival::Duplicate => {
                 self.counters.duplicates += 1;
+                receiver.reports.on_repeated(header.psn);
                 if let Some(asked) = header.question() {
                     let answers = self.responder.answers.as_mut();
                     // One that waits in the ring is answered when it is its turn.
@@ -555,7 +556,7 @@ impl QueuePair {
             return Departure::NoFrame;
         };
         let own = || {
-            let entropy = peer.steering.entropy(0);
+            let entropy = peer.steering.detour(receiver.reports.detours());
             (entropy.port, entropy.flow_label)
         };
         let came = receiver.reports.entropy().filter(|_| peer.agreed.is_some());

@@ -56,7 +56,7 @@ impl QueuePair {
         let (Some(peer), Some(sender)) = (&mut self.peer, &self.requester.sender) else {
             return Departure::Nothing;
         };
-        let avoided = self.pulse.failed_path();
+        let avoided = self.pulse.failed();
         let Some(choice) = peer.steering.choose(free, (0, true), avoided, now) else {
             return Departure::Nothing;
         };
@@ -87,17 +87,18 @@ impl QueuePair {
             tag: timestamp(now),
         });
         peer.label(&mut headers);
-        let flow = frame::on_path(
-            &addressing.data,
-            choice.entropy.port,
-            choice.entropy.flow_label,
-        );
+        let entropy = match peer.agreed {
+            Some(_) => choice.entropy,
+            // A plain peer has one path; each probe that is not answered takes another way.
+            None => peer.steering.detour(self.pulse.unanswered()),
+        };
+        let flow = frame::on_path(&addressing.data, entropy.port, entropy.flow_label);
         let written = frame::lay_out(&mut frame, pool, &flow, &headers, 0);
         if written.is_none() || frame::seal(frame.bytes_mut()).is_err() {
             pool.give(frame);
             return Departure::Nothing;
         }
-        self.pulse.left(choice.path.path, now);
+        self.pulse.left(choice.path.entropy, now);
         self.counters.keep_alives += 1;
         Departure::Frame(frame, choice.port)
     }

@@ -393,6 +393,12 @@ impl Steering {
         self.paths.entropy(path)
     }
 
+    /// That of the first path, or for `number` above zero another value in its place: what is no
+    /// answer to a packet may need another way, too.
+    pub(super) fn detour(&self, number: u8) -> Entropy {
+        self.paths.detour(number)
+    }
+
     /// The sub-paths in force.
     pub(super) fn in_force(&self) -> PathIds {
         self.paths.in_force()

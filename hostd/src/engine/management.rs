@@ -33,6 +33,10 @@ const PATIENCE_MAX: Span = Span::from_secs(30);
 /// … and no more than so many of them in a row.
 const PATIENCE_TIMES: u8 = 8;
 
+/// A message that was not answered leaves twice, then two to the power of this times: each copy
+/// takes another way, and some ways may lead nowhere.
+const COPIES_SHIFT: u8 = 2;
+
 /// What a peer's message said besides its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Said<'a> {
@@ -227,7 +231,16 @@ impl<M: RegionMemory> Engine<M> {
         let qpn = connection.qpn;
         match action {
             Action::Nothing => {}
-            Action::Repeat => self.repeat(number),
+            Action::Repeat => {
+                let active = connection.active;
+                self.repeat(number);
+                // The other one gives up if it does not hear that its answer was there, so this
+                // leaves on two ways. A request is answered once: what is sent to whom nobody has
+                // heard from yet is no more than came.
+                if active {
+                    self.repeat(number);
+                }
+            }
             Action::Connect => {
                 if let Said::Reply(reply) = said {
                     self.complete_connect(number, reply);
@@ -580,9 +593,16 @@ impl<M: RegionMemory> Engine<M> {
         }
         let wait = timeout.times(1 << connection.tries.min(16));
         connection.deadline = Some(now + wait);
+        // The first time it is composed, and may have waited for a route.
+        let copies = match connection.message {
+            Some(_) => 1 << connection.tries.min(COPIES_SHIFT),
+            None => 1,
+        };
         connection.tries += 1;
         if connection.message.is_some() || self.compose_message(number) {
-            self.repeat(number);
+            for _ in 0..copies {
+                self.repeat(number);
+            }
         }
         self.rewake(number);
     }

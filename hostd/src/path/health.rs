@@ -41,6 +41,8 @@ pub(super) struct Health {
     avoidance: Span,
     times_given_up: u32,
     doublings: u32,
+    /// A time-out expired since something came through.
+    silent: bool,
 }
 
 impl Health {
@@ -57,6 +59,7 @@ impl Health {
             avoidance,
             times_given_up: 0,
             doublings: 0,
+            silent: false,
         }
     }
 
@@ -70,6 +73,7 @@ impl Health {
     /// fully: it ends an avoidance.
     pub(super) fn acknowledged(&mut self, sent: Time, avoidance: Span) {
         self.acknowledged += 1;
+        self.silent = false;
         if sent >= self.newest_through {
             self.newest_through = sent;
             self.vanished = 0;
@@ -95,6 +99,16 @@ impl Health {
                 self.avoidance = self.avoidance.times(2);
             }
         }
+    }
+
+    /// A retransmission time-out expired.
+    pub(super) const fn timed_out(&mut self) {
+        self.silent = true;
+    }
+
+    /// Whether one did since something came through.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.silent
     }
 
     /// Whether the path is left alone at present.

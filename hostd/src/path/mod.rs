@@ -65,6 +65,13 @@ struct Path {
     rx: Option<Reception>,
 }
 
+impl Path {
+    /// How often its entropy value was replaced.
+    fn whole_generation(&self) -> u32 {
+        self.generation.wrapping_add(self.health.times_given_up())
+    }
+}
+
 /// What the receiver knows of a path (HT-40).
 #[derive(Clone, Copy, Debug, Default)]
 struct Reception {
@@ -412,11 +419,30 @@ impl PathSet {
         }
     }
 
-    /// A retransmission time-out expired.
+    /// A retransmission time-out expired. The only path takes another entropy value from the second
+    /// one in a row on: the way may be silent, and not the peer (HT-24). One may be congestion.
     pub(crate) fn timed_out(&mut self, now: Time) {
         if let Selector::Spray(spray, _) = &mut self.selector {
             spray.timed_out(now);
         }
+        if let [path] = &mut self.paths[..] {
+            if path.health.is_silent() {
+                path.generation = path.generation.wrapping_add(1);
+                path.entropy = Entropy::derive(self.identity, 0, path.whole_generation());
+                path.probed = false;
+            }
+            path.health.timed_out();
+        }
+    }
+
+    /// What tells the first path apart, or for `number` above zero another value in its place.
+    pub(crate) fn detour(&self, number: u8) -> Entropy {
+        let Some(path) = self.paths.first().filter(|_| number > 0) else {
+            return self.entropy(0);
+        };
+        // Far from the generations that come next.
+        let generation = path.whole_generation() ^ u32::from(number) << 24;
+        Entropy::derive(self.identity, 0, generation)
     }
 
     /// What tells the packets of `path` apart.
@@ -480,8 +506,7 @@ impl PathSet {
             if path.health.returns(now) {
                 self.avoided -= 1;
                 path.probed = false;
-                let generation = path.generation + path.health.times_given_up();
-                path.entropy = Entropy::derive(self.identity, id, generation);
+                path.entropy = Entropy::derive(self.identity, id, path.whole_generation());
             }
         }
     }

@@ -53,6 +53,10 @@ pub(crate) struct Reports {
     told_to_repeat: bool,
     /// The newest packet of a plain peer that was dropped because it was early.
     dropped: Psn,
+    /// The last packet that came for the second time, if nothing new came since …
+    repeated: Option<Psn>,
+    /// … and how often the peer began to repeat.
+    detours: u8,
 }
 
 impl Reports {
@@ -79,6 +83,8 @@ impl Reports {
             flowlet: 0,
             told_to_repeat: false,
             dropped: Psn::default(),
+            repeated: None,
+            detours: 0,
         }
     }
 
@@ -173,6 +179,7 @@ impl Reports {
 
     /// The expected packet came.
     pub(crate) fn on_in_order(&mut self, header: &DataHeader, now: Time) {
+        self.repeated = None;
         self.count(header, now);
     }
 
@@ -182,6 +189,13 @@ impl Reports {
         if kept {
             self.count(header, now);
         }
+    }
+
+    /// The peer sent packet `psn` for the second time: it may have missed the answer.
+    pub(crate) fn on_repeated(&mut self, psn: Psn) {
+        let before = self.repeated.replace(psn);
+        let anew = before.is_none_or(|before| !before.is_before(psn));
+        self.detours = self.detours.wrapping_add(anew.into());
     }
 
     /// A packet came for the second time: the peer may have missed the acknowledgement.
@@ -255,6 +269,12 @@ impl Reports {
     /// here is the likeliest to lead back. `None` before the first one.
     pub(crate) fn entropy(&self) -> Option<(u16, u32)> {
         self.trigger.entropy
+    }
+
+    /// Which of the own ways answers to a plain peer take. One that repeats what it was told of has
+    /// not heard it: the way may be silent, so the next one is tried (HT-24).
+    pub(crate) fn detours(&self) -> u8 {
+        self.detours
     }
 
     /// What the next acknowledgement says of the packets before it.

@@ -31,8 +31,9 @@
 //! After two round trips the oldest packet is sent again as a probe, on another path, and once more
 //! after that. What the answer to it does not name is lost. After the retransmission time-out (RFC
 //! 6298) everything is sent again, with probes as before, and ever more slowly: the time-out
-//! doubles up to the queue pair's ACK time-out. Without progress for `retry_count` + 1 of those the
-//! peer is gone.
+//! doubles up to the queue pair's ACK time-out. A peer that was never heard has no round trip: it
+//! is probed after thirds of the time-out, from the second one on. Without progress for
+//! `retry_count` + 1 of those the peer is gone.
 //!
 //! An acknowledgement triggered by a packet that had already arrived shows a spurious
 //! retransmission; it doubles all waits, up to 16 times. Each second without one halves them again
@@ -350,7 +351,12 @@ impl Recovery {
                 if first {
                     self.progress(now);
                 }
-                self.state = State::Waiting(self.armed(round_trip, now));
+                let mut clocks = self.armed(round_trip, now);
+                // Probes of a peer that was never heard are part of the time-out.
+                if round_trip.smoothed.is_none() && self.probes > 0 {
+                    clocks.rto_at = clocks.rto_at.min(self.state.clocks().rto_at);
+                }
+                self.state = State::Waiting(clocks);
                 Action::Nothing
             }
             (State::ReceiverNotReady { .. }, Event::Sent { .. }) => {
@@ -492,12 +498,15 @@ impl Recovery {
         if self.rules.tolerance.is_none() || self.probes >= TAIL_PROBES {
             return clocks;
         }
-        if let Some(smoothed) = round_trip.smoothed {
-            let shortest = TAIL_PROBE_MIN.times(1 << self.backoff_shift);
-            let wait = smoothed.times(2).max(shortest) + self.rules.ack_delay;
-            if wait < rto {
-                clocks.probe_at = now + wait;
-            }
+        let shortest = TAIL_PROBE_MIN.times(1 << self.backoff_shift);
+        let wait = match round_trip.smoothed {
+            Some(smoothed) => smoothed.times(2).max(shortest) + self.rules.ack_delay,
+            // A peer that was never heard: the ways alone may be silent, and no others were tried.
+            None if self.timeouts > 0 => rto.divided_by(u64::from(TAIL_PROBES) + 1),
+            None => return clocks,
+        };
+        if wait < rto {
+            clocks.probe_at = now + wait;
         }
         clocks
     }

@@ -107,9 +107,9 @@ pub struct EngineConfig {
     pub cm_retries: u8,
     /// Silence of a connected peer after which it is probed; zero: never.
     pub keep_alive: Span,
-    /// From one probe without an answer to the next.
+    /// While nothing answers, eight probes leave in this time, each with another entropy value.
     pub keep_alive_interval: Span,
-    /// Probes without an answer after which the peer counts as gone, and the queue pair fails.
+    /// Such times without an answer after which the peer counts as gone, and the queue pair fails.
     pub keep_alive_probes: u8,
     /// How long an ended connection is remembered, for its peer's repeated messages.
     pub time_wait: Span,

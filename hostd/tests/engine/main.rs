@@ -34,6 +34,7 @@ mod rttcc;
 mod services;
 mod shared_queue;
 mod shares;
+mod silent_ways;
 mod sizes;
 mod traffic;
 mod trims;

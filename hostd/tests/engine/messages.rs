@@ -386,7 +386,7 @@ const TABLE: [(&str, [&str; 12], &str); 9] = [
         "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP = RTS", OUT,
     ], "RTS"),
     ("Established, active", [
-        "no_service > REJ = RTS", "taken > RTU = RTS", OUT,
+        "no_service > REJ = RTS", "taken > RTU > RTU = RTS", OUT,
         "taken ! disconnected = ERR", OUT, OUT, "taken > APR = RTS", OUT,
         "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP = RTS", OUT,
     ], "RTS"),

@@ -186,6 +186,9 @@ pub(crate) struct Impairment {
     pub(crate) jitter: Span,
     /// Of four paths through the network, those that lead nowhere.
     pub(crate) black_holes: [bool; 4],
+    /// What source ports are multiplied with to find the path of a packet, by the host that sends
+    /// it: so one leads one way there, and may lead another way back.
+    pub(crate) factors: [u16; 2],
     /// Nothing arrives at either host before: its thread waits.
     pub(crate) stalled_until: Time,
     /// Host whose packets no longer arrive at all.
@@ -211,6 +214,7 @@ impl Default for Impairment {
             skew: Span::ZERO,
             jitter: Span::ZERO,
             black_holes: [false; 4],
+            factors: [0x9e37; 2],
             stalled_until: Time::ZERO,
             dead: [false; 2],
             dead_planes: [false; 4],
@@ -381,7 +385,7 @@ impl Network {
         let is_v4 = kind(&bytes, start - 2) == 0x0800;
         let ip = if is_v4 { 20 } else { 40 };
         let source = kind(&bytes, start + ip);
-        let path = usize::from(source.wrapping_mul(0x9e37) >> 14);
+        let path = usize::from(source.wrapping_mul(self.impairment.factors[from]) >> 14);
         if from == 0 {
             self.carried[path] += 1;
             self.carried_by[port.index()] += 1;
@@ -515,6 +519,14 @@ impl Network {
             }
             self.now = next;
         }
+    }
+
+    /// Two of four paths swallow what they get from now on, there and back, each for itself.
+    pub(crate) fn swallow(&mut self) {
+        self.impairment.black_holes = [false, true, false, true];
+        let factor = |seed: u64| u16::try_from(seed % 0x4000).expect("few") << 2 | 1;
+        let seed = self.seed.wrapping_mul(0x9e37_79b9);
+        self.impairment.factors = [factor(seed >> 8), factor(seed >> 24)];
     }
 
     /// Runs for `span`.

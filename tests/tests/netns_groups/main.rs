@@ -7,5 +7,6 @@ mod beside;
 mod keys;
 mod levels;
 mod rig;
+mod silent;
 mod spines;
 mod trouble;

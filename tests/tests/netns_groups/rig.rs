@@ -97,7 +97,17 @@ impl Rig {
         member: impl Fn(Context, Group) -> T + Sync,
         meanwhile: impl FnOnce(),
     ) -> Vec<T> {
-        let root = self.root();
+        self.group_at(self.root(), size, member, meanwhile)
+    }
+
+    /// The same, where rank 0 waits at `root`.
+    pub(crate) fn group_at<T: Send>(
+        &self,
+        root: SocketAddr,
+        size: usize,
+        member: impl Fn(Context, Group) -> T + Sync,
+        meanwhile: impl FnOnce(),
+    ) -> Vec<T> {
         std::thread::scope(|scope| {
             let start = |rank| {
                 let (context, member) = (self.session(rank), &member);

@@ -28,7 +28,7 @@ fn two_spines_share_a_vector() {
 }
 
 /// Calls collectives until the group is back at the switches; how many there were.
-fn comes_back(context: &Context, group: &mut Group) -> usize {
+pub(crate) fn comes_back(context: &Context, group: &mut Group) -> usize {
     for call in 0..CALLS {
         if group.uses_switches() {
             assert_eq!(group.fallback(), None);

@@ -138,6 +138,8 @@ pub(super) struct Link {
     silent: Option<Instant>,
     /// Collectives that the peer had done when it ended its part.
     pub(super) left: Option<u32>,
+    /// A segment was sent, or something has come.
+    pub(super) used: bool,
 }
 
 impl Link {
@@ -182,6 +184,7 @@ impl Link {
             sends_out: 0,
             silent: None,
             left: None,
+            used: false,
         };
         for place in 0..places {
             link.give_back(place)?;
@@ -243,6 +246,7 @@ impl Link {
         self.sends.push((self.tag(work, place), pieces));
         self.credits -= 1;
         self.segments_out += 1;
+        self.used = true;
         self.goes_out();
         Ok(())
     }
@@ -328,6 +332,7 @@ impl Link {
     /// A message of `len` bytes has come at `place`. A segment waits in the inbox; anything else is
     /// returned. `None` also for what no member sends, with `Err`.
     pub(super) fn came(&mut self, place: usize, len: usize) -> Result<Came, Error> {
+        self.used = true;
         let mut bytes = [0; CONTROL_LEN];
         let start = place * self.place;
         let bytes = &mut bytes[..len.min(CONTROL_LEN)];

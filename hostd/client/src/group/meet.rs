@@ -85,7 +85,8 @@ impl Group {
                 // That strangers ask is no progress: they could keep who is late from being found.
                 Ok(News::Asked(request)) => moved |= self.asked(request)?,
                 Ok(News::Answered(rank, control, answer)) => {
-                    self.answered(rank, control, &answer);
+                    let answered = self.answered(rank, control, &answer);
+                    answered.map_err(|error| self.broken(error))?;
                     moved = true;
                 }
                 Err(Error::TimedOut) => return Ok(moved),
@@ -94,22 +95,37 @@ impl Group {
         }
     }
 
-    fn answered(&mut self, rank: usize, control: bool, answer: &Result<Connected, Error>) {
+    fn answered(
+        &mut self,
+        rank: usize,
+        control: bool,
+        answer: &Result<Connected, Error>,
+    ) -> Result<(), Error> {
+        let asked = rank < self.rank;
         let Some(link) = self.link(control, rank) else {
-            return;
+            return Ok(());
         };
         match answer {
-            Ok(_) => link.phase = Phase::Up,
+            Ok(_) => {
+                link.phase = Phase::Up;
+                // The one that was asked sends nothing before it hears that this side has its
+                // answer. That is said once, and then as often as it asks; what goes over the
+                // connection says it too, and is repeated until it is there.
+                if asked {
+                    link.probe()?;
+                }
+            }
             // That one that stood has ended the completions tell, after what came before.
             Err(_) if link.phase == Phase::Begun => self.unmet(rank, control),
             Err(_) => {}
         }
+        Ok(())
     }
 
     /// A connection did not come about. Half of the messages may have met a dead switch, so the one
     /// that asked asks again, and the other one waits for that. Who is dead is found by the
     /// connections for control.
-    fn unmet(&mut self, rank: usize, control: bool) {
+    pub(super) fn unmet(&mut self, rank: usize, control: bool) {
         let links = if control {
             &mut self.control
         } else {
@@ -131,8 +147,8 @@ impl Group {
         };
         let rank = usize::from(rank);
         let expected = group == self.id && rank > self.rank && rank < self.size;
-        // It asks again when it has not heard the answer.
-        let stands = |link: &Link| link.phase != Phase::Begun;
+        // It asks again when it has not heard the answer, or has given up what nothing went over.
+        let stands = |link: &Link| link.phase != Phase::Begun && link.used;
         if !expected || self.data[rank].as_ref().is_some_and(stands) {
             request.reject(Private::EMPTY);
             return Ok(false);

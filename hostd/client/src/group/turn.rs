@@ -152,7 +152,10 @@ impl Group {
             _ => {
                 if link.phase != Phase::Ended {
                     link.phase = Phase::Ended;
-                    if link.left.is_none() {
+                    // The peer may have given it up before it heard that it stood here.
+                    if !tag.control && !link.used {
+                        self.unmet(tag.peer, false);
+                    } else if link.left.is_none() {
                         self.lost.push(tag.peer);
                     }
                 }

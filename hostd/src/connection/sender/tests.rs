@@ -249,6 +249,22 @@ fn silence_is_probed_then_backed_off_then_fatal() {
     assert!(bed.now.since(start) < micros(400_000));
 }
 
+/// HT-43, HT-63: a peer that was never heard is tried on some twenty ways before it counts as gone:
+/// where one of two switches in the middle swallows what it gets, three of four packets have no
+/// answer.
+#[test]
+fn a_peer_that_was_never_heard_is_tried_often() {
+    let mut bed = Bed::patient(0, true, micros(536_870), 7);
+    bed.send(1);
+    let (start, mut tries) = (bed.now, 1);
+    while bed.expire().is_ok() {
+        tries += bed.resend().len();
+    }
+    let took = bed.now.since(start);
+    assert!(took >= micros(8 * 536_870), "{took}");
+    assert!((20..40).contains(&tries), "{tries} times in {took}");
+}
+
 /// HT-43, RFC 8985 7.3: a probe leaves also when the window is full, and then nothing else does.
 #[test]
 fn a_probe_leaves_through_a_full_window() {

@@ -1,7 +1,9 @@
 //! Values of packets that came through without a mark are used again (REPS, arXiv 2407.21625).
 //!
 //! A time-out says that part of the network is gone. Then nothing new is tried for a while: what is
-//! in the ring, used before or not, led somewhere not long ago.
+//! in the ring, used before or not, led somewhere not long ago. A value whose packet was lost since
+//! then may be of the part that is gone: it waits until another packet of it has come through. If
+//! none is left, new ones are tried.
 
 use super::super::shuffle::differs;
 use crate::bit_set::BitSet;
@@ -83,10 +85,7 @@ impl Recycler {
         if now >= self.frozen_until || self.known == 0 {
             return self.take_again(other_than, through);
         }
-        let newest = self.known.min(FROZEN);
-        self.cursor = (self.cursor + 1) % newest;
-        let value = self.ring[self.place(1 + self.cursor)];
-        Some(value).filter(|value| differs(*value, other_than) && through(*value))
+        self.take_good(self.known.min(FROZEN), other_than, through)
     }
 
     /// A value that was used already, led through then, and did so since.
@@ -94,8 +93,18 @@ impl Recycler {
         if !self.trims || self.known < ENOUGH {
             return None;
         }
-        for _ in 0..self.known {
-            self.cursor = (self.cursor + 1) % self.known;
+        self.take_good(self.known, other_than, through)
+    }
+
+    /// The next one of the `newest` values that did lead through the last time.
+    fn take_good(
+        &mut self,
+        newest: u8,
+        other_than: Option<u8>,
+        through: impl Fn(u8) -> bool,
+    ) -> Option<u8> {
+        for _ in 0..newest {
+            self.cursor = (self.cursor + 1) % newest;
             let value = self.ring[self.place(1 + self.cursor)];
             if self.good.get(u32::from(value)) && differs(value, other_than) && through(value) {
                 return Some(value);

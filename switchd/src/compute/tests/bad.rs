@@ -207,9 +207,9 @@ fn messages_without_the_key_are_dropped() {
     assert!(world.members.iter().all(|it| it.end == Some(End::Done)));
 }
 
-/// SW-42: what was recorded on its way to a switch, or is sent on from another address, says nothing
-/// with keys: another switch, which does not know the job, has no answer for it, nor does one that
-/// has forgotten the job make a member of who sends its JOIN.
+/// SW-42: what was recorded on its way to a switch, or is sent on from another address, says
+/// nothing with keys: another switch, which does not know the job, has no answer for it, nor does
+/// one that has forgotten the job make a member of who sends its JOIN.
 #[test]
 fn recorded_messages_say_nothing_elsewhere() {
     let mut world = running(Some([3; 32]));

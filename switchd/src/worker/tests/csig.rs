@@ -362,8 +362,8 @@ fn packets_take_the_same_way_with_tags_and_without() {
     }
 }
 
-/// What the signals of bandwidth say in a tag of this form, of a port that has so many percent free:
-/// the least and the most, if the measure is right to 2 % of the capacity.
+/// What the signals of bandwidth say in a tag of this form, of a port that has so many percent
+/// free: the least and the most, if the measure is right to 2 % of the capacity.
 fn free_in_tag(signal: Signal, form: Form, percent: f64) -> [u32; 2] {
     let bandwidth = Bandwidth::default().buckets;
     let of_speed = |it: &Rate| it.bps() as f64 / SPEED.bps() as f64;

@@ -240,7 +240,8 @@ fn who_withdraws_learns_whether_it_was_heard() {
 }
 
 /// HT-50, SW-42: a member that its leaf did not hear is named, at its own leaf and at others, to
-/// which the verdict was passed on twice. A leaf that its spine did not hear is none of its members.
+/// which the verdict was passed on twice. A leaf that its spine did not hear is none of its
+/// members.
 #[test]
 fn nobody_is_named_for_a_silent_leaf() {
     for (levels, passed_on, named) in [

@@ -2,7 +2,7 @@
 
 use lab::capture::dissect;
 
-use crate::dissection::{assert_checksums, assert_well_formed};
+use crate::dissection::assert_checksums;
 use crate::links::with_losses;
 use crate::peer::Meeting;
 use crate::rig;

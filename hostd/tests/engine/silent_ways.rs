@@ -84,6 +84,30 @@ fn plain_peers_are_found_on_other_ways() {
     }
 }
 
+/// HT-24, HT-36: switches deliver in batches, so what led through stands in the order of the ways;
+/// and those fall silent whose turn it is.
+#[test]
+fn peers_are_found_though_known_values_in_a_row_are_silent() {
+    const SEEDS: u64 = 400;
+    let paths = Some(MultipathConfig::default());
+    let mut ended = 0;
+    for seed in 1..=SEEDS {
+        let configs = [config(paths), config(paths)];
+        let mut network = Network::over(seed, configs, seed % 2 == 0);
+        let qpns = network.connected_with(paths, PATIENCE);
+        network.swallow();
+        network.impairment.black_holes = [false; 4];
+        network.impairment.skew = Span::from_micros(100);
+        assert!(exchange(&mut network, qpns, 100));
+        network.impairment.skew = Span::ZERO;
+        network.impairment.black_holes = [false, true, true, false];
+        ended += u64::from(!exchange(&mut network, qpns, 1));
+        network.close();
+    }
+    println!("{ended} of {SEEDS} ended");
+    assert!(ended <= 1, "{ended}");
+}
+
 /// HT-24: a minute of silence: what asks an idle peer whether it lives finds a way there and back,
 /// with sub-paths and without.
 #[test]

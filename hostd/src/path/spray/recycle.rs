@@ -4,6 +4,11 @@
 //! in the ring, used before or not, led somewhere not long ago. A value whose packet was lost since
 //! then may be of the part that is gone: it waits until another packet of it has come through. If
 //! none is left, new ones are tried.
+//!
+//! A second time-out without an answer in between forgets the ring. What is in it came through
+//! before that part was gone, and in the order of arrival: where switches deliver in batches, tens
+//! of values in a row lead through the same one. Three of them a time-out would be tried until the
+//! peer counts as gone (HT-24), while each new one may lead elsewhere.
 
 use super::super::shuffle::differs;
 use crate::bit_set::BitSet;
@@ -42,6 +47,8 @@ pub(crate) struct Recycler {
     /// Where the next value is read while frozen.
     cursor: u8,
     frozen_until: Time,
+    /// A time-out expired, and nothing came back since.
+    silent: bool,
     /// By value: whether the last packet that came back of it had come through without a mark.
     good: BitSet<4>,
     /// A packet was trimmed: so values of packets that came through did lead round full queues.
@@ -59,6 +66,7 @@ impl Default for Recycler {
             known: 0,
             cursor: 0,
             frozen_until: Time::ZERO,
+            silent: false,
             good: BitSet::default(),
             trims: false,
             unexplored: 0,
@@ -143,6 +151,7 @@ impl Recycler {
             PacketFate::NotReady => false,
         };
         self.trims |= fate == PacketFate::Trimmed;
+        self.silent &= fate == PacketFate::Lost;
         if bad {
             self.good.clear(u32::from(value));
         }
@@ -172,8 +181,12 @@ impl Recycler {
         }
     }
 
-    /// A retransmission time-out expired: the ring is frozen, unless it is already.
+    /// A retransmission time-out expired: the ring is frozen, unless it is already; it is forgotten
+    /// if nothing came back since the last one.
     pub(super) fn timed_out(&mut self, now: Time) {
+        if std::mem::replace(&mut self.silent, true) {
+            (self.fresh, self.known) = (0, 0);
+        }
         if now >= self.frozen_until {
             self.frozen_until = now + FREEZE;
         }

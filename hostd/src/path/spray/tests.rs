@@ -121,6 +121,34 @@ fn a_time_out_freezes_what_is_known() {
     assert!(used(&mut spray, later.nanos() / 1_000).len() > 90);
 }
 
+/// HT-24, HT-36: a second time-out without an answer in between forgets what led somewhere before,
+/// which may be the same part of the network for all of it.
+#[test]
+fn a_second_time_out_forgets_what_is_known() {
+    for spraying in [Spraying::Recycling, Spraying::Combined] {
+        let mut spray = Spray::new(spraying, 256, 7);
+        let fill = |spray: &mut Spray| (0..64).for_each(|value| spray.on_feedback(value, GOOD));
+        fill(&mut spray);
+        spray.timed_out(at(0));
+        assert_eq!(draw(&mut spray, 3), [0, 1, 2], "{spraying:?}");
+        spray.on_feedback(0, PacketFate::Lost);
+        spray.on_feedback(1, GOOD);
+        spray.timed_out(at(80_000));
+        assert_eq!(
+            draw(&mut spray, 3),
+            [3, 4, 5],
+            "{spraying:?}: the peer answered"
+        );
+        spray.on_feedback(3, PacketFate::Lost);
+        spray.timed_out(at(240_000));
+        let next = draw(&mut spray, 100);
+        let known = next.iter().filter(|value| **value < 64).count();
+        assert!(known < 50, "{spraying:?}: {known} of 100");
+        spray.on_feedback(200, GOOD);
+        assert_eq!(draw(&mut spray, 1), [200], "{spraying:?}: it goes on");
+    }
+}
+
 /// HT-42: the copy of a lost packet has another value, if there is one.
 #[test]
 fn a_retransmission_goes_another_way() {

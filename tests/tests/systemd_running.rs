@@ -91,7 +91,8 @@ impl Machine {
             ),
             (
                 "hostd.toml",
-                "[[interface]]\nname = \"eth1\"\nspeed = \"1Gbps\"\n\
+                "[application]\ngroups = [\"hostd\"]\n\
+                 [[interface]]\nname = \"eth1\"\nspeed = \"1Gbps\"\n\
                  [scheduling]\nannounce = true\n\
                  [collective]\nleaf = \"192.0.2.2\"\nsecret_file = \"/etc/hostd/compute.secret\"\n",
             ),

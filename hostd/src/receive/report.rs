@@ -18,10 +18,10 @@ const CROWD_MIN: u32 = 2;
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
-    every: u32,
+    every: u16,
     delay: Span,
     /// Packets since the last acknowledgement.
-    pending: u32,
+    pending: u16,
     due: bool,
     deadline: Time,
     report: Report,
@@ -65,7 +65,7 @@ impl Reports {
     /// Reports after `every` packets or `delay`.
     pub(crate) fn new(every: u32, delay: Span) -> Self {
         Self {
-            every: every.max(1),
+            every: u16::try_from(every.max(1)).unwrap_or(u16::MAX),
             delay,
             pending: 0,
             due: false,
@@ -331,7 +331,7 @@ impl Reports {
             entropy: Some(header.entropy),
         };
         self.begun = true;
-        self.pending += 1;
+        self.pending = self.pending.saturating_add(1);
         if self.pending == 1 {
             self.deadline = now + self.delay;
         }

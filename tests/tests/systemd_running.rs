@@ -290,7 +290,7 @@ fn serves_its_group(machine: &Machine) {
     };
     let refused = perf("stranger", "send 192.0.2.1 -n 1");
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && why.contains("ermi"), "{why}");
+    assert!(!refused.status.success() && why.contains("application.groups"), "{why}");
     machine.run(&[
         "sh",
         "-c",

@@ -12,6 +12,7 @@ use common::wire::compute::{
 };
 use reduce::{Element, Operation, reduce};
 use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Bytes of a vector: those of a chunk.
 const LEN: usize = PAYLOAD_MAX;
@@ -22,6 +23,12 @@ const VECTORS: usize = 200_000;
 /// Frames of a ring, and the bytes from one to the next.
 const FRAMES: usize = 2_048;
 const FRAME: usize = 4_096;
+
+/// The addresses of a member and of its switch.
+const ENDS: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, 254)),
+];
 
 /// Slots of a job in both versions.
 const SLOTS: usize = 512;
@@ -110,14 +117,14 @@ fn write(sequence: u64, key: &Key, frame: &mut [u8]) -> Result<(), String> {
         rank: 0,
         message: Message::Contribution(chunk),
     };
-    let written = packet.write(Some(key), frame);
+    let written = packet.write(Some(key.between(ENDS[0], ENDS[1])), frame);
     written.map(drop).map_err(|error| error.to_string())
 }
 
 /// Adds the vector of a message whose checksum is right, and whose tag is if there is a key.
 fn add(message: &[u8], key: Option<&Key>, into: &mut [u8]) -> Result<(), String> {
     let packet = Packet::read(message).map_err(|error| error.to_string())?;
-    let is_sealed = key.is_none_or(|key| key.sealed(message));
+    let is_sealed = key.is_none_or(|key| key.between(ENDS[0], ENDS[1]).made(message));
     match packet.message {
         Message::Contribution(chunk) if is_sealed => {
             combine(Operation::Sum, Element::F32, into, chunk.data)

@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Levels are syslog's priorities, on every line of an event.
+    /// MG-5: levels are syslog's priorities, on every line of an event.
     #[test]
     fn the_journal_gets_priorities() {
         for (level, wanted) in [

@@ -88,10 +88,10 @@ fn chain(family: &'static str, name: &str, hook: &'static str) -> Filter {
 #[test]
 fn filters_of_forwarded_packets_are_found() {
     netns::in_new(|| {
-        assert_eq!(filters().unwrap(), []);
+        assert_eq!(filters().unwrap().found, []);
         add_chain(INET, "input", INPUT, DROP);
         add_chain(IPV4, "empty", FORWARD, ACCEPT);
-        assert_eq!(filters().unwrap(), []);
+        assert_eq!(filters().unwrap().found, []);
         add_chain(INET, "fw", FORWARD, DROP);
         add_chain(IPV4, "pre", PREROUTING, DROP);
         add_chain(IPV4, "post", POSTROUTING, DROP);
@@ -103,16 +103,16 @@ fn filters_of_forwarded_packets_are_found() {
             chain("ip", "post", "postrouting"),
             chain("ip", "pre", "prerouting"),
         ];
-        assert_eq!(filters().unwrap(), chains);
+        assert_eq!(filters().unwrap().found, chains);
         assert_eq!(
             chains[1].to_string(),
             "nftables chain fw of table inet fw (forward)"
         );
         let policy = "ip xfrm policy add src 10.0.0.0/8 dst 10.1.0.0/16 dir";
         netns::run(&format!("{policy} in")).unwrap();
-        assert_eq!(filters().unwrap().len(), 4);
+        assert_eq!(filters().unwrap().found.len(), 4);
         netns::run(&format!("{policy} fwd")).unwrap();
         netns::run(&format!("{policy} out")).unwrap();
-        assert_eq!(filters().unwrap()[4], Filter::IpsecPolicies(2));
+        assert_eq!(filters().unwrap().found[4], Filter::IpsecPolicies(2));
     });
 }

@@ -149,8 +149,14 @@ end
 function inc.dissector(bytes, pinfo, root)
     pinfo.cols.protocol = "INC"
     local tree = root:add(inc, bytes())
-    if bytes:len() < HEADER then
+    local whole = bytes:reported_len()
+    if whole < HEADER then
         tree:add_proto_expert_info(wrong, "The header is cut")
+        return bytes:len()
+    end
+    -- A capture may have kept less of the packet than came.
+    if bytes:len() < HEADER then
+        tree:append_text(" (cut by the capture)")
         return bytes:len()
     end
     local version, kind = bytes(0, 1):bitfield(0, 4), bytes(0, 1):bitfield(4, 4)
@@ -184,8 +190,12 @@ function inc.dissector(bytes, pinfo, root)
     tree:add(f.length, bytes(32, 2))
     tree:add(f.checksum, bytes(36, 4))
     tree:add(f.tag, bytes(40, 8))
-    if bytes:len() - HEADER ~= length then
+    if whole - HEADER ~= length then
         tree:add_proto_expert_info(wrong, "Another length than the datagram has")
+        return bytes:len()
+    end
+    if bytes:len() < whole then
+        tree:append_text(" (cut by the capture)")
         return bytes:len()
     end
     local body = BODIES[kind]

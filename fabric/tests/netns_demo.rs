@@ -29,8 +29,8 @@ impl Drop for Neighbour {
     }
 }
 
-/// All chapters pass beside eight busy loops: files arrive as they were sent, and switches lose
-/// nothing of a lossless class though all daemons wait for processors.
+/// SW-12, SW-40, HT-50, MG-5: all chapters pass beside eight busy loops: files arrive as they were
+/// sent, and switches lose nothing of a lossless class though all daemons wait for processors.
 #[test]
 fn the_demonstration_passes_on_a_busy_machine() {
     if !privileged() {

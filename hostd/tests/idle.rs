@@ -61,8 +61,9 @@ fn peer(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a01_0000 + number % 1000).into()
 }
 
-/// HT-1: ten thousand idle queue pairs of plain RC take no more than 8 KiB of the daemon's memory
-/// each, tables included, and give all of it back: with one READ at a time, as `ibv_rc_pingpong`
+/// HT-1: ten thousand idle queue pairs of plain RC take no more than 8 KiB of the engine's memory
+/// each, its tables included, and give all of it back; sessions, with the rings of the application,
+/// have more. It is so with one READ at a time, as `ibv_rc_pingpong`
 /// has it, with as many as connections agree on by default, and with the most.
 #[test]
 fn an_idle_queue_pair_is_small() {

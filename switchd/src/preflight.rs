@@ -106,9 +106,21 @@ pub const KERNEL_FORWARDING: [(bool, &str); 2] = [
     (true, "/proc/sys/net/ipv6/conf/all/forwarding"),
 ];
 
-/// Whether the kernel forwards IPv4, and IPv6. It does if it does not say.
+/// Whether the kernel forwards IPv4, and IPv6. It does if it does not say, of which
+/// [`unreadable`] tells.
 pub fn kernel_forwards() -> [bool; 2] {
     KERNEL_FORWARDING.map(|(_, path)| !is_zero(path))
+}
+
+/// A sentence about settings of the kernel that cannot be read, so that others stand for them. It
+/// always has those of IPv4.
+pub fn unreadable() -> Option<String> {
+    let (_, path) = KERNEL_FORWARDING[0];
+    let error = std::fs::read_to_string(path).err()?;
+    Some(format!(
+        "the kernel's settings cannot be read ({path}: {error}): switchd takes it that the kernel \
+         forwards, and that all others are as Linux has them; it has to see /proc/sys"
+    ))
 }
 
 /// Whether a file of /proc holds a zero.
@@ -121,13 +133,28 @@ pub fn is_zero(path: &str) -> bool {
 /// # Errors
 /// The kernel refuses to tell.
 pub fn passed_by() -> io::Result<Option<String>> {
-    let found: Vec<String> = filters()?.iter().map(Filter::to_string).collect();
-    Ok((!found.is_empty()).then(|| {
+    Ok(of_filters(&filters()?.found))
+}
+
+fn of_filters(found: &[Filter]) -> Option<String> {
+    let found: Vec<String> = found.iter().map(Filter::to_string).collect();
+    (!found.is_empty()).then(|| {
         format!(
             "packets that switchd forwards do not pass what the kernel has for forwarded ones: {}",
             found.join(", ")
         )
-    }))
+    })
+}
+
+/// A sentence about tables that only root may see: whether there are any.
+fn of_hidden(programs: &[&str]) -> Option<String> {
+    (!programs.is_empty()).then(|| {
+        format!(
+            "whether there are tables of the older {} cannot be seen without root: packets that \
+             switchd forwards do not pass them",
+            programs.join(" and ")
+        )
+    })
 }
 
 /// What an operator should know of the machine and `config` before the start, a sentence each.
@@ -135,18 +162,21 @@ pub fn warnings(config: &Config) -> Vec<String> {
     let takes_over = config.workers.takeover_milliseconds > 0;
     let off = KERNEL_FORWARDING.iter().filter(|(_, path)| is_zero(path));
     let off = off.filter(|_| takes_over);
-    let passed_by = passed_by().unwrap_or_else(|error| {
-        Some(format!(
-            "whether filters of the kernel are passed by cannot be seen: {error}"
-        ))
-    });
+    let passed_by = match filters() {
+        Ok(seen) => [of_filters(&seen.found), of_hidden(&seen.hidden)],
+        Err(error) => {
+            let what = "whether filters of the kernel are passed by cannot be seen";
+            [Some(format!("{what}: {error}")), None]
+        }
+    };
     off.map(|(_, path)| {
         format!(
             "{path} is 0: while a worker is absent (workers.takeover_milliseconds) or switchd \
                  restarts, the kernel does not forward in its place; set it to 1"
         )
     })
-    .chain(passed_by)
+    .chain(unreadable())
+    .chain(passed_by.into_iter().flatten())
     .collect()
 }
 

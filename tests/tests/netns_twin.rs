@@ -209,6 +209,7 @@ impl Real {
             int: None,
             iqcn: None,
             compute: None,
+            secret: None,
             model: None,
         };
         let entries = self.ports.iter().map(entry).collect();

@@ -86,12 +86,15 @@ impl Machine {
         let files = [
             (
                 "switchd.toml",
-                "ports = [\"swp1\"]\n[scheduling]\nannounce = true\n",
+                "ports = [\"swp1\"]\n[scheduling]\nannounce = true\n\
+                 [compute]\nenabled = true\nsecret_file = \"/etc/switchd/compute.secret\"\n",
             ),
             (
                 "hostd.toml",
-                "[[interface]]\nname = \"eth1\"\nspeed = \"1Gbps\"\n\
-                 [scheduling]\nannounce = true\n",
+                "[application]\ngroups = [\"hostd\"]\n\
+                 [[interface]]\nname = \"eth1\"\nspeed = \"1Gbps\"\n\
+                 [scheduling]\nannounce = true\n\
+                 [collective]\nleaf = \"192.0.2.2\"\nsecret_file = \"/etc/hostd/compute.secret\"\n",
             ),
         ];
         for (name, text) in files {
@@ -140,6 +143,16 @@ impl Machine {
             }
         });
         machine
+    }
+
+    /// Makes the secret of the fabric, and gives it to the daemons as the manual says.
+    fn give_secrets(&self) {
+        self.run(&["sh", "-c", "umask 077; openssl rand -hex 32 > /tmp/secret"]);
+        for unit in ["switchd", "hostd"] {
+            let file = format!("/etc/{unit}/compute.secret");
+            let words = ["install", "-m", "640", "-o", "root", "-g", unit];
+            self.run(&[&words[..], &["/tmp/secret", &file]].concat());
+        }
     }
 
     fn output(&self, words: &[&str]) -> Output {
@@ -204,6 +217,21 @@ fn services_tell_systemd_how_they_are() {
     let machine = Machine::boot();
     machine.run(&["systemd-sysusers"]);
     machine.run(&["systemctl", "daemon-reload"]);
+    // A secret that only root may read keeps both from starting, and they say so.
+    machine.give_secrets();
+    for unit in ["switchd", "hostd"] {
+        let file = format!("/etc/{unit}/compute.secret");
+        machine.run(&["chmod", "600", &file]);
+        let started = machine.output(&["systemctl", "start", unit]);
+        assert!(!started.status.success(), "{unit}");
+        let why = machine.journal(unit, "err");
+        assert!(why.contains(&file) && why.contains("ermission"), "{why}");
+        machine.run(&["chmod", "640", &file]);
+        // A failed one is started again after a second, and not without end.
+        machine.run(&["systemctl", "stop", unit]);
+        machine.run(&["journalctl", "--rotate"]);
+        machine.run(&["journalctl", "--vacuum-time=1s", "-q"]);
+    }
     let started = machine.output(&["systemctl", "start", "switchd", "hostd"]);
     assert!(
         started.status.success(),
@@ -211,6 +239,7 @@ fn services_tell_systemd_how_they_are() {
         machine.run(&["journalctl", "-o", "cat", "-u", "switchd", "-u", "hostd"])
     );
     let well = |text: &str| text.starts_with("1 of 1 ports up, ") && text.ends_with(" routes");
+    serves_its_group(&machine);
     machine.wait_for_status("switchd", well);
     machine.wait_for_status("hostd", |text| {
         text == "1 interfaces, 0 applications connected"
@@ -249,6 +278,32 @@ fn services_tell_systemd_how_they_are() {
         let errors = machine.journal(unit, "err");
         assert!(errors.contains("nonsense"), "{unit}: {errors}");
     }
+}
+
+/// A member of the group hostd is served by its hostd, with the shipped settings; others are not.
+fn serves_its_group(machine: &Machine) {
+    machine.run(&["useradd", "--system", "--groups", "hostd", "member"]);
+    machine.run(&["useradd", "--system", "stranger"]);
+    let perf = |user: &str, words: &str| {
+        let line = format!("timeout 60 runuser -u {user} -- hostperf {words}");
+        machine.output(&["sh", "-c", &line])
+    };
+    let refused = perf("stranger", "send 192.0.2.1 -n 1");
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("ermi"), "{why}");
+    machine.run(&[
+        "sh",
+        "-c",
+        "runuser -u member -- hostperf serve > /tmp/perf 2>&1 &",
+    ]);
+    eventually("a member of the group", PATIENCE, || {
+        let sent = perf("member", "send 192.0.2.1 -n 100");
+        let said = String::from_utf8_lossy(&sent.stdout).into_owned();
+        match sent.status.success() {
+            true => Ok(()),
+            false => Err(format!("{said}{}", String::from_utf8_lossy(&sent.stderr))),
+        }
+    });
 }
 
 /// Two links of the machine, with a host at the end of each, between which switchd forwards.
@@ -354,4 +409,72 @@ fn an_upgrade_replaces_the_program() {
     println!("the restart lost {} of 500", seen.lost());
     assert_eq!(seen.lost(), 0, "a restart: {seen:?}");
     assert_eq!(machine.journal("switchd", "err"), "");
+}
+
+/// SW-1, MG-5: what the unit leaves a daemon of is enough to know the kernel's settings, filters
+/// and policies: what is not forwarded, what is warned of, who takes over.
+#[test]
+fn the_unit_lets_the_kernel_be_seen() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let machine = Machine::boot();
+    let hosts = hosts_of(&machine);
+    let run = |line: &str| machine.namespace.run(line).expect("it succeeds");
+    for line in [
+        "sysctl -qw net.ipv4.ip_forward=0",
+        "sysctl -qw net.ipv6.conf.swp1.disable_ipv6=1",
+        "sysctl -qw net.ipv4.ip_default_ttl=99",
+        "ip xfrm policy add src 10.9.0.0/16 dst 10.10.0.0/16 dir fwd",
+    ] {
+        run(line);
+    }
+    let ports = r#"echo 'ports = ["swp1", "swp2"]' > /etc/switchd/switchd.toml"#;
+    machine.run(&["sh", "-c", ports]);
+    machine.run(&["systemd-sysusers"]);
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", "switchd"]);
+    machine.wait_for_status("switchd", |text| text.starts_with("2 of 2 ports up, "));
+    let warnings = machine.journal("switchd", "warning");
+    assert!(warnings.contains("ip_forward is 0"), "{warnings}");
+    assert!(!warnings.contains("settings cannot be read"), "{warnings}");
+    eventually("a policy of IPsec", PATIENCE, || {
+        let status = machine.run(&["switchctl", "status"]);
+        match status.contains("1 policy of IPsec") {
+            true => Ok(()),
+            false => Err(status),
+        }
+    });
+
+    // The kernel forwards nothing, so what waits for a frozen worker is not handed to it.
+    let ping = || pinged(&hosts[0], 100, || ());
+    eventually("a way", PATIENCE, || match ping() {
+        seen if seen.lost() == 0 => Ok(()),
+        seen => Err(format!("{seen:?}")),
+    });
+    let seen = pinged(&hosts[0], 200, || {
+        machine.run(&["systemctl", "kill", "-s", "STOP", "switchd"]);
+        std::thread::sleep(Duration::from_millis(500));
+        machine.run(&["systemctl", "kill", "-s", "CONT", "switchd"]);
+    });
+    assert_eq!(seen.lost(), 0, "a frozen switchd: {seen:?}");
+    let events = machine.run(&["switchctl", "events"]);
+    assert!(!events.contains("takeover"), "{events}");
+
+    // The host believes that there is a way by the port which does without IPv6.
+    let mac = run("cat /sys/class/net/swp1/address");
+    for line in [
+        "ip address add fd08::2/64 dev far1 nodad".to_owned(),
+        format!("ip neighbour add fd08::1 lladdr {} dev far1", mac.trim()),
+        "ip route add default via fd08::1".to_owned(),
+    ] {
+        hosts[0].run(&line).expect("it succeeds");
+    }
+    let to = "fd09::1".parse().expect("an address");
+    let asked = Echo::new(to, 3, Duration::from_millis(10)).start(hosts[0].name());
+    let asked = asked.finish().expect("echo requests");
+    assert_eq!((asked.received, asked.refused), (0, 0), "{asked:?}");
+    let drops = machine.run(&["switchctl", "drops"]);
+    assert!(drops.contains("ipv6_disabled"), "{drops}");
 }

@@ -9,7 +9,9 @@ use common::wire::Mac;
 use common::wire::csig::{Form, Tag, Tpids};
 use common::wire::int::{self, Hop, Scaled};
 use common::wire::schedule::{Announcement, PauseTerms, Role, Spread};
-use fabric_tests::wire::{ROCE_V4_AT, SAMPLE_COOKIE, Sample, compute_samples, samples, write_pcap};
+use fabric_tests::wire::{
+    ROCE_V4_AT, SAMPLE_COOKIE, Sample, compute_samples, samples, write_cut_pcap,
+};
 
 /// Dissection of one frame: what it complains about, and the fields that were asked for.
 struct Dissected {
@@ -25,10 +27,20 @@ const WARNING: u32 = 0x0060_0000;
 /// Dissects `samples`, with `names` as the fields to show; with a Lua script besides, if one is
 /// given.
 fn dissect(samples: &[Sample], names: &[&str], script: Option<&str>) -> Vec<Dissected> {
+    dissect_cut(samples, names, script, usize::MAX)
+}
+
+/// The same of a capture that kept no more than so many bytes of each frame.
+fn dissect_cut(
+    samples: &[Sample],
+    names: &[&str],
+    script: Option<&str>,
+    most: usize,
+) -> Vec<Dissected> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let capture = directory.path().join("samples.pcap");
     let frames = samples.iter().map(|sample| &sample.bytes[..]);
-    write_pcap(&capture, frames).expect("the capture is written");
+    write_cut_pcap(&capture, frames, most).expect("the capture is written");
 
     let mut tshark = Command::new("tshark");
     tshark.args([
@@ -550,6 +562,28 @@ fn the_script_for_wireshark_misses_checksums() {
     for found in found {
         let messages = found.messages;
         assert!(messages.contains("Without the checksum"), "{messages}");
+    }
+}
+
+/// SW-40: what a capture did not keep of a message is no fault of the message.
+#[test]
+fn the_script_for_wireshark_knows_cut_captures() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/compute.lua");
+    let mut all = compute_samples();
+    all.retain(|it| it.name.ends_with("v4"));
+    for (most, kind) in [(14 + 20 + 8 + 49, true), (14 + 20 + 8 + 20, false)] {
+        let found = dissect_cut(&all, &["inc.kind"], Some(script), most);
+        assert_eq!(found.len(), all.len());
+        for (sample, found) in all.iter().zip(found) {
+            let messages = found.messages;
+            let is_whole = sample.bytes.len() <= most;
+            assert!(
+                !messages.contains("length") && !messages.contains("cut"),
+                "{messages}"
+            );
+            let is_shown = !found.values[0].is_empty();
+            assert_eq!(is_shown, kind || is_whole, "{}, {most} bytes", sample.name);
+        }
     }
 }
 

@@ -37,6 +37,8 @@ pub struct SwitchSettings {
     /// In-network compute; without it switches have no jobs. Addresses and parents follow from the
     /// plan.
     pub compute: Option<Arc<Compute>>,
+    /// The secret of the fabric, with which jobs have keys; hosts have it, too.
+    pub secret: Option<[u8; 32]>,
     /// Known scenarios for `[qos.aiecn]`; without it those that ship.
     pub model: Option<Arc<Model>>,
 }
@@ -56,6 +58,7 @@ impl Default for SwitchSettings {
             int: None,
             iqcn: None,
             compute: None,
+            secret: None,
             model: None,
         }
     }

@@ -179,6 +179,7 @@ pub fn scenario(seed: u64) -> Scenario {
             int: None,
             iqcn: None,
             compute: None,
+            secret: None,
             model: None,
         },
         host: host(&mut dice, links, poll),

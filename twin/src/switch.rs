@@ -340,7 +340,7 @@ impl Switch {
         let iqcn = self.config.iqcn.enabled;
         self.flows = iqcn.then(|| Following::new(&self.config, self.seed, &orders));
         if self.config.compute.enabled {
-            let settings = self.config.compute.settings(None);
+            let settings = self.config.compute.settings(self.settings.secret);
             let epoch = self.epochs.next_u32();
             let engine = Engine::new(settings, epoch, self.stats.compute.clone());
             let sent = orders.send(WorkerCommand::Compute(Box::new(engine)));

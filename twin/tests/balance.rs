@@ -276,8 +276,8 @@ fn sprayed(mode: &str, more: &str, roce: Option<Roce>) -> Paths {
     paths
 }
 
-/// SW-5, SW-6: flows that their host sprays go where the hash says in every mode, whatever they are
-/// recognised by; others do not.
+/// SW-5, SW-6, MG-9: flows that their host sprays go where the hash says in every mode, whatever
+/// they are recognised by; others do not.
 #[test]
 fn flows_that_hosts_spray_keep_their_paths() {
     let mpeh = Some(Roce {

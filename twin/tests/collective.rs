@@ -284,7 +284,7 @@ fn a_job_is_one_among_the_flows_of_its_class() {
     );
 }
 
-/// The shipped scenarios with jobs end as their names say.
+/// SW-40, SW-41, SW-42: the shipped scenarios with jobs end as their names say.
 #[test]
 fn shipped_jobs_end_as_they_should() {
     let run_file = |name: &str| {

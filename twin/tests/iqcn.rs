@@ -19,7 +19,18 @@ const FROM: Span = Span::from_millis(2);
 /// The senders are notified each 50 µs at most, and raise their rate 55 µs after a notification;
 /// the receiver notifies each 200 µs.
 fn star(senders: u32, megabytes: u32, iqcn: bool, ip: u32) -> Scenario {
-    let text = format!(
+    let mut scenario = parsed(&text(senders, megabytes, iqcn, ip));
+    scenario.slow_notifiers = vec![(NodeId(senders), Span::from_micros(200))];
+    scenario
+}
+
+fn parsed(text: &str) -> Scenario {
+    let scenario = Scenario::parse(text, "iqcn", &|file| Err(format!("no {file}")));
+    scenario.unwrap_or_else(|refusal| panic!("line {}: {}", refusal.line, refusal.reason))
+}
+
+fn text(senders: u32, megabytes: u32, iqcn: bool, ip: u32) -> String {
+    format!(
         r#"
 poll = "500ns"
 sample = "5us"
@@ -55,12 +66,7 @@ target = "h{hosts}"
 size = "{megabytes}MB"
 "#,
         hosts = senders + 1,
-    );
-    let scenario = Scenario::parse(&text, "iqcn", &|file| Err(format!("no {file}")));
-    let mut scenario =
-        scenario.unwrap_or_else(|refusal| panic!("line {}: {}", refusal.line, refusal.reason));
-    scenario.slow_notifiers = vec![(NodeId(senders), Span::from_micros(200))];
-    scenario
+    )
 }
 
 fn outcome(scenario: &Scenario, seed: u64) -> Outcome {
@@ -124,11 +130,17 @@ fn missing_notifications_halve_the_queue() {
     }
 }
 
-/// SW-25: none is made while the port is not congested: one sender alone.
+/// SW-25: none is made while the port is not congested, though packets are marked and the receiver
+/// notifies: the queue never holds the share of its depth from which on it counts as congested.
 #[test]
 fn none_is_made_without_congestion() {
     for seed in 1..=3 {
-        let alone = outcome(&star(1, 5, true, 4), seed);
-        assert_eq!(alone.totals.notifications_made, 0, "seed {seed}");
+        let text = text(4, 10, true, 4).replace("max_bytes = 200000", "max_bytes = 2000000");
+        let text = text.replace("probability_percent = 1.0", "probability_percent = 100.0");
+        let calm = outcome(&parsed(&text), seed);
+        let totals = &calm.totals;
+        println!("seed {seed}: {} marks", totals.marks);
+        assert!(totals.marks > 20, "seed {seed}: {}", totals.marks);
+        assert_eq!(totals.notifications_made, 0, "seed {seed}");
     }
 }

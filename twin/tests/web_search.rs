@@ -10,7 +10,7 @@ use twin::scenario::{Scenario, Source};
 use twin::simulation::run;
 use twin::workload::Pattern;
 
-const SEEDS: [u64; 2] = [1, 2];
+const SEEDS: [u64; 4] = [1, 2, 3, 4];
 
 /// Short: the lowest point of the distribution that the paper draws.
 const SHORT: u64 = 10_000;
@@ -46,15 +46,18 @@ fn worst_short(algorithm: Congestion, thousandths: u32) -> f64 {
     slow[slow.len() * 99 / 100]
 }
 
-/// CC-3: short flows are slowed down less than with DCQCN, at both loads: at 30 % by 0.27, of which
-/// a part may be chance. At 50 % only the direction is held.
+/// CC-3: short flows are slowed down less than with DCQCN, at both loads: by a quarter, of which a
+/// part may be chance.
 #[test]
 fn short_flows_wait_less_than_with_dcqcn() {
-    for (thousandths, least) in [(300, 0.15), (500, 0.0)] {
-        let [hpcc, dcqcn] =
-            [Congestion::Hpcc, Congestion::Dcqcn].map(|it| worst_short(it, thousandths));
+    for thousandths in [300, 500] {
+        let [hpcc, dcqcn] = std::thread::scope(|scope| {
+            let both = [Congestion::Hpcc, Congestion::Dcqcn];
+            let both = both.map(|it| scope.spawn(move || worst_short(it, thousandths)));
+            both.map(|it| it.join().expect("it runs"))
+        });
         let less = 1.0 - hpcc / dcqcn;
         println!("load {thousandths}: {hpcc:.2} and {dcqcn:.2}, {less:.2} less");
-        assert!(less > least, "{hpcc} {dcqcn}");
+        assert!(less > 0.15, "{hpcc} {dcqcn}");
     }
 }

@@ -46,13 +46,14 @@ use switchd::forward::fib::FibWriter;
 const RATIO_MAX: f64 = 6.7;
 
 /// What is measured.
-const CASES: [&str; 6] = [
+const CASES: [&str; 7] = [
     "plain",
     "plain, queued",
     "everything on, 2048 flows",
     "everything on, 2048 flows, queued",
     "everything on, 1 M flows",
     "everything on, 2048 flows, analysed",
+    "everything on, 2048 flows, queued, with AI ECN",
 ];
 /// The first so many cases are bounded.
 const BOUNDED: usize = 4;
@@ -66,6 +67,8 @@ const PLAIN: usize = CASE;
 const QUEUED: usize = CASE + 1;
 /// The case with flow analysis, and that without.
 const ANALYSED: [usize; 2] = [CASE + 5, CASE + 2];
+/// The case whose queues AI ECN looks at, and that without.
+const WATCHED: [usize; 2] = [CASE + 6, CASE + 3];
 const CONTENDERS: usize = CASE + CASES.len();
 
 /// What is measured with the addresses of one family.
@@ -165,14 +168,16 @@ fn group(families: &[Family; 2]) -> Group {
     figures.append(&mut ratios);
     // Frames of IPv6 are too short to be RoCEv2.
     let term = |contender, weight| Term { contender, weight };
-    let [with, without] = ANALYSED.map(|case| vec![term(case, 1.0), term(QUEUES, -1.0)]);
-    figures.push(Figure {
-        name: "IPv4, time with flow analysis ÷ without".to_owned(),
-        unit: "",
-        of: with,
-        to: without,
-        bound: None,
-    });
+    for (what, cases) in [("flow analysis", ANALYSED), ("AI ECN", WATCHED)] {
+        let [with, without] = cases.map(|case| vec![term(case, 1.0), term(QUEUES, -1.0)]);
+        figures.push(Figure {
+            name: format!("IPv4, time with {what} ÷ without"),
+            unit: "",
+            of: with,
+            to: without,
+            bound: None,
+        });
+    }
     Group {
         title: "parse to rewrite, 1.25 M routes; cases without the queues alone".to_owned(),
         unit: "ns a packet".to_owned(),
@@ -185,23 +190,32 @@ fn group(families: &[Family; 2]) -> Group {
 impl Family {
     fn new(v4: bool, destinations: &Arc<[Destination]>, routes: &FibWriter) -> Self {
         let few = few(destinations);
+        let with = |destinations, duties| {
+            let mut switch = Switch::new(routes, destinations, duties);
+            switch.forward(WARM_UP);
+            switch
+        };
         let switch = |destinations, everything, queued| {
             let duties = Duties {
                 everything,
                 queued,
                 ..Duties::plain(Links::Plain)
             };
-            let mut switch = Switch::new(routes, destinations, duties);
-            switch.forward(WARM_UP);
-            switch
+            with(destinations, duties)
         };
-        let duties = Duties {
+        let all = Duties {
             everything: true,
-            analysed: true,
             ..Duties::plain(Links::Plain)
         };
-        let mut analysed = Switch::new(routes, &few, duties);
-        analysed.forward(WARM_UP);
+        let analysed = Duties {
+            analysed: true,
+            ..all
+        };
+        let watched = Duties {
+            queued: true,
+            watched: true,
+            ..all
+        };
         #[expect(clippy::cast_precision_loss, reason = "shares of a table")]
         let share = if v4 { FULL_V4 } else { FULL_V6 } as f64 / (FULL_V4 + FULL_V6) as f64;
         Self {
@@ -215,7 +229,8 @@ impl Family {
                 switch(&few, true, false),
                 switch(&few, true, true),
                 switch(destinations, true, false),
-                analysed,
+                with(&few, analysed),
+                with(&few, watched),
             ],
         }
     }

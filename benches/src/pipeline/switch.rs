@@ -24,6 +24,7 @@ use switchd::flows::{Table, observers};
 use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::{GroupId, NextHopId, PortId};
+use switchd::insight::ecn::Mode;
 use switchd::limits::BATCH;
 use switchd::stats::{PortStats, Signed, WorkerStats};
 use switchd::tables::bridge::{BridgePort, Bridging, Fdb, Station, StationUse};
@@ -57,6 +58,8 @@ pub(super) struct Duties {
     pub(super) queued: bool,
     /// RoCEv2 flows are analysed, with a table of the default size.
     pub(super) analysed: bool,
+    /// AI ECN looks at the queues, and leaves the thresholds as they are.
+    pub(super) watched: bool,
     /// How frames come and go.
     pub(super) links: Links,
 }
@@ -68,6 +71,7 @@ impl Duties {
             everything: false,
             queued: false,
             analysed: false,
+            watched: false,
             links,
         }
     }
@@ -76,7 +80,7 @@ impl Duties {
 /// The policy of such a switch.
 fn policy(duties: Duties) -> Policy {
     let mut policy = if duties.everything {
-        everything_on()
+        everything_on(duties.watched)
     } else {
         let cells = if duties.links == Links::Jumbo {
             1 << 20
@@ -94,8 +98,11 @@ fn policy(duties: Duties) -> Policy {
     policy
 }
 
-fn everything_on() -> Policy {
-    let (qos, _) = everything::settings();
+fn everything_on(watched: bool) -> Policy {
+    let (mut qos, _) = everything::settings();
+    if watched {
+        qos.aiecn.mode = Mode::Static;
+    }
     let facts = |port: u16| PortFacts {
         name: format!("p{port}"),
         speed: Some(Rate::from_gbps(100)),
@@ -108,7 +115,9 @@ fn everything_on() -> Policy {
         announced: None,
     };
     let facts: Vec<PortFacts> = (0..PORTS).map(facts).collect();
-    qos.compile(&facts).expect("it fits together").policy
+    let policy = qos.compile(&facts).expect("it fits together").policy;
+    assert_eq!(policy.sketched != 0, watched, "class 3 marks");
+    policy
 }
 
 fn tables(duties: Duties) -> Tables {

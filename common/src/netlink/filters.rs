@@ -81,25 +81,37 @@ impl fmt::Display for Filter {
     }
 }
 
+/// What the kernel tells of its filters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    /// Those that there are.
+    pub found: Vec<Filter>,
+    /// Programs whose tables this process may not see: those of the older iptables are root's to
+    /// see.
+    pub hidden: Vec<&'static str>,
+}
+
 /// What packets would pass that the kernel of this network namespace forwards.
 ///
 /// # Errors
 /// The kernel refuses to tell: without CAP_NET_ADMIN, for example. What it lacks is no error.
-pub fn filters() -> io::Result<Vec<Filter>> {
-    let mut all = chains()?;
+pub fn filters() -> io::Result<Filters> {
+    let mut found = chains()?;
+    let mut hidden = Vec::new();
     for (program, path) in LEGACY_TABLES {
         match std::fs::read_to_string(path) {
-            Ok(text) => all.extend(text.lines().map(|table| Filter::LegacyTable {
+            Ok(text) => found.extend(text.lines().map(|table| Filter::LegacyTable {
                 program,
                 table: table.to_owned(),
             })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => hidden.push(program),
             Err(error) => return Err(error),
         }
     }
-    all.extend(ipsec_policies()?);
-    all.sort();
-    Ok(all)
+    found.extend(ipsec_policies()?);
+    found.sort();
+    Ok(Filters { found, hidden })
 }
 
 fn chains() -> io::Result<Vec<Filter>> {

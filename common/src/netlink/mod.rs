@@ -54,7 +54,7 @@ mod watch;
 
 pub use attribute::DecodeError;
 pub use decode::{Action, Body, Message, decode};
-pub use filters::{Filter, filters};
+pub use filters::{Filter, Filters, filters};
 pub use follow::{Follower, ResyncReason, Settings, Statistics};
 pub use mirror::{Change, Mirror};
 pub use request::{Requests, RouteAnswer, RouteHop};

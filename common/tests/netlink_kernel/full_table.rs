@@ -77,10 +77,11 @@ fn neighbours(watch: &mut Watch, verb: &str, station: Option<u8>) -> Span {
     took
 }
 
-/// SW-2: with 500,000 routes, what a link takes along that goes down is known within 100 ms, and so
-/// is what became of neighbours whose messages were lost: they are there, changed, gone. If all
-/// routes go with a link, that is known before they have been dumped. As a core may be slow for a
-/// while, each has three tries.
+/// SW-2: with 500,000 routes the mirror of the kernel's tables knows within 100 ms what a link
+/// takes along that goes down, and so it does what became of neighbours whose messages were lost:
+/// they are there, changed, gone. As a core may be slow for a while, each has three tries. If all
+/// routes go with a link, they are gone before a dump has ended, however long that takes: no time
+/// is asked for.
 #[test]
 fn what_a_full_table_hides_is_known_before_it_is_dumped() {
     in_namespace(|| {

@@ -44,8 +44,8 @@ fn random() -> Pcg64Mcg {
     Pcg64Mcg::seed_from_u64(seed)
 }
 
-/// Packets of every length arrive byte for byte, in native and in generic mode, and every chunk of
-/// theirs comes home.
+/// SW-1: packets of every length arrive byte for byte, in native and in generic mode, and every
+/// chunk of theirs comes home.
 #[test]
 fn packets_of_several_chunks_arrive_whole() {
     if !privileged() {
@@ -90,8 +90,8 @@ fn packets_of_several_chunks_arrive_whole() {
     assert_eq!(leaked(), 0);
 }
 
-/// The receive ring overflows in the middle of packets, and the port is closed while packets are in
-/// its rings: what arrives is whole, and no chunk is lost.
+/// SW-1: the receive ring overflows in the middle of packets, and the port is closed while packets
+/// are in its rings: what arrives is whole, and no chunk is lost.
 #[test]
 fn no_chunk_is_lost_when_rings_overflow() {
     if !privileged() {
@@ -130,7 +130,8 @@ fn no_chunk_is_lost_when_rings_overflow() {
     assert_eq!(leaked(), 0);
 }
 
-/// A packet that is longer than any may be is lost and counted, all of it, and the next one comes.
+/// SW-1: a packet that is longer than any may be is lost and counted, all of it, and the next one
+/// comes.
 #[test]
 fn what_is_too_long_is_lost_as_a_whole() {
     if !privileged() {
@@ -173,7 +174,8 @@ fn what_is_too_long_is_lost_as_a_whole() {
     assert_eq!(pool.free_frames(), umem.region().frames() as usize);
 }
 
-/// What is sent from a frame of two chunks is one packet, and what came in two is gathered in one.
+/// SW-1: what is sent from a frame of two chunks is one packet, and what came in two is gathered in
+/// one.
 #[test]
 fn long_frames_hold_packets_in_one_piece() {
     if !privileged() {
@@ -203,8 +205,8 @@ fn long_frames_hold_packets_in_one_piece() {
     assert_eq!(pool.free_frames(), umem.region().frames() as usize);
 }
 
-/// Debian's kernel: ports open as ever, and an MTU that is too high is refused with the one that is
-/// not. Where the kernel carries jumbo frames, those of the other tests do.
+/// SW-1: Debian's kernel: ports open as ever, and an MTU that is too high is refused with the one
+/// that is not. Where the kernel carries jumbo frames, those of the other tests do.
 #[test]
 fn without_several_chunks_the_mtu_is_limited() {
     if !privileged() || multi_buffer() {

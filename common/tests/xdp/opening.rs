@@ -252,9 +252,9 @@ fn child_with_three_memories() {
     println!("\nopened");
 }
 
-/// Daemons run side by side in a network namespace, each with packet memory of its own: with the
-/// rights of root unseen, with those of a unit at the price of a device for each further one, which
-/// is used again after they have gone.
+/// MG-1: daemons run side by side in a network namespace, each with packet memory of its own: with
+/// the rights of root unseen, with those of a unit at the price of a device for each further one,
+/// which is used again after they have gone.
 #[test]
 fn several_memories_fit_in_one_namespace() {
     if !privileged() {

@@ -602,6 +602,10 @@ int hostd_group_set_idle(struct hostd_group *group, hostd_idle idle, void *argum
  * between the hosts: 0. */
 int hostd_group_uses_switches(struct hostd_group *group);
 
+/* Whether the last collective went through switches, to its end: 1; or between the hosts, or there is none yet:
+ * 0. Not all can, also while hostd_group_uses_switches() is 1. */
+int hostd_group_last_was_switched(struct hostd_group *group);
+
 /* Why collectives go between the hosts though switches were to do them, as a text for people; NULL if they
  * go through switches, or were not meant to: no host knows a leaf. Also NULL if the handle is none. It is
  * known once a collective was called that switches can do. The text lasts until this thread's next call of

@@ -1,7 +1,7 @@
 /*
  * libhostd_pmpi.so: collectives of MPI programs over hostd, without a change of the programs.
  *
- *   mpicc -shared -fPIC -pthread hostd_pmpi.c -o libhostd_pmpi.so -lhostd
+ *   mpicc -shared -fPIC -pthread -Wl,-z,now hostd_pmpi.c -o libhostd_pmpi.so -lhostd
  *   mpirun -x LD_PRELOAD=/…/libhostd_pmpi.so program
  *
  * It stands before MPI_Allreduce, MPI_Reduce, MPI_Bcast and MPI_Barrier (the profiling interface of the

@@ -18,4 +18,4 @@ mod member;
 mod queue;
 mod window;
 
-pub(crate) use member::{Incoming, Member};
+pub(crate) use member::{Incoming, Member, Way};

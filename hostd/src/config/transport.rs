@@ -193,7 +193,7 @@ impl Transport {
             self.congestion.may_be_of_a_path()
                 || self.congestion_scope == CongestionScope::Connection,
             "transport.congestion_scope",
-            "\"path\" is for transport.congestion = \"nscc\", \"swift\" or \"swift-csig\"",
+            "\"path\" is for transport.congestion = \"nscc\", \"swift\", \"swift-csig\" or \"hpcc\"",
         );
         let lambda = self.swift_lambda;
         refusals.require(

@@ -14,8 +14,8 @@ const WAYS: u8 = 8;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
-    /// Silence after which the peer is probed; `None`: only if it is suspected.
-    idle: Option<Span>,
+    /// Silence after which the peer is probed; zero: only if it is suspected.
+    idle: Span,
     /// From one probe to the next.
     interval: Span,
     /// Probes without an answer that end the queue pair.
@@ -27,14 +27,14 @@ pub(super) struct Pulse {
     /// A probe is to be sent.
     due: bool,
     /// When the last one left, and with which entropy value.
-    last: (Time, Option<u8>),
+    last: (Time, u8),
 }
 
 impl Pulse {
     /// Begins to watch.
     pub(super) fn new(config: &EngineConfig) -> Self {
         Self {
-            idle: (config.keep_alive != Span::ZERO).then_some(config.keep_alive),
+            idle: config.keep_alive,
             interval: config.keep_alive_interval.divided_by(WAYS.into()),
             probes: u16::from(config.keep_alive_probes) * u16::from(WAYS),
             ..Self::default()
@@ -71,7 +71,7 @@ impl Pulse {
 
     /// The entropy value of the last one of them.
     pub(super) fn failed(&self) -> Option<u8> {
-        self.last.1.filter(|_| self.sent > 0)
+        (self.sent > 0).then_some(self.last.1)
     }
 
     /// When the clock has to be looked at.
@@ -82,10 +82,10 @@ impl Pulse {
         if self.sent > 0 {
             return self.last.0 + self.interval;
         }
-        match (self.idle, self.heard) {
-            (None, _) => Time::NEVER,
-            (Some(_), None) => Time::ZERO,
-            (Some(idle), Some(heard)) => heard + idle,
+        match self.heard {
+            _ if self.idle == Span::ZERO => Time::NEVER,
+            None => Time::ZERO,
+            Some(heard) => heard + self.idle,
         }
     }
 
@@ -112,6 +112,6 @@ impl Pulse {
     pub(super) fn left(&mut self, entropy: u8, now: Time) {
         self.due = false;
         self.sent += 1;
-        self.last = (now, Some(entropy));
+        self.last = (now, entropy);
     }
 }

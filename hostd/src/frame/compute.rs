@@ -38,6 +38,7 @@ pub(crate) fn emit_compute(frame: &mut [u8], flow: &Flow, port: u16, len: usize)
 #[derive(Clone, Debug)]
 pub(crate) struct ComputeDatagram {
     pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
     pub(crate) source_port: u16,
     pub(crate) port: u16,
     /// The message came between these addresses and ports.
@@ -61,6 +62,7 @@ impl ComputeDatagram {
         let at = network.transport.start + udp::HEADER_LEN;
         Ok(Self {
             source: network.source,
+            destination: network.destination,
             source_port: datagram.src_port(),
             port: datagram.dst_port(),
             guarded: is_guarded(&datagram, network.source, network.destination),
@@ -101,8 +103,8 @@ mod tests {
             let read = ComputeDatagram::parse(&frame).expect("a datagram");
             assert!(read.guarded);
             assert_eq!(
-                (read.source, read.source_port, read.port),
-                (source, 4795, 4795)
+                (read.source, read.source_port, read.destination, read.port),
+                (source, 4795, destination, 4795)
             );
             assert!(read.congested && read.message == (at..at + 100));
             assert!((0..frame.len()).all(|cut| ComputeDatagram::parse(&frame[..cut]).is_err()));

@@ -18,10 +18,10 @@ const CROWD_MIN: u32 = 2;
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
-    every: u32,
+    every: u16,
     delay: Span,
     /// Packets since the last acknowledgement.
-    pending: u32,
+    pending: u16,
     due: bool,
     deadline: Time,
     report: Report,
@@ -53,9 +53,11 @@ pub(crate) struct Reports {
     told_to_repeat: bool,
     /// The newest packet of a plain peer that was dropped because it was early.
     dropped: Psn,
-    /// The last packet that came for the second time, if nothing new came since …
-    repeated: Option<Psn>,
-    /// … and how often the peer began to repeat.
+    /// The peer repeats: nothing new came since …
+    repeats: bool,
+    /// … and this is the last packet that came for the second time.
+    repeated: Psn,
+    /// How often the peer began to repeat.
     detours: u8,
 }
 
@@ -63,7 +65,7 @@ impl Reports {
     /// Reports after `every` packets or `delay`.
     pub(crate) fn new(every: u32, delay: Span) -> Self {
         Self {
-            every: every.max(1),
+            every: u16::try_from(every.max(1)).unwrap_or(u16::MAX),
             delay,
             pending: 0,
             due: false,
@@ -83,7 +85,8 @@ impl Reports {
             flowlet: 0,
             told_to_repeat: false,
             dropped: Psn::default(),
-            repeated: None,
+            repeats: false,
+            repeated: Psn::default(),
             detours: 0,
         }
     }
@@ -179,7 +182,7 @@ impl Reports {
 
     /// The expected packet came.
     pub(crate) fn on_in_order(&mut self, header: &DataHeader, now: Time) {
-        self.repeated = None;
+        self.repeats = false;
         self.count(header, now);
     }
 
@@ -193,8 +196,9 @@ impl Reports {
 
     /// The peer sent packet `psn` for the second time: it may have missed the answer.
     pub(crate) fn on_repeated(&mut self, psn: Psn) {
-        let before = self.repeated.replace(psn);
-        let anew = before.is_none_or(|before| !before.is_before(psn));
+        let goes_on = self.repeats && self.repeated.is_before(psn);
+        (self.repeats, self.repeated) = (true, psn);
+        let anew = !goes_on;
         self.detours = self.detours.wrapping_add(anew.into());
     }
 
@@ -327,7 +331,7 @@ impl Reports {
             entropy: Some(header.entropy),
         };
         self.begun = true;
-        self.pending += 1;
+        self.pending = self.pending.saturating_add(1);
         if self.pending == 1 {
             self.deadline = now + self.delay;
         }

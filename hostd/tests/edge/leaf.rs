@@ -67,7 +67,7 @@ fn answers(switch: &mut Switch, frame: &[u8]) -> Vec<Vec<u8>> {
     let datagram = udp::Datagram::new_checked(ip.payload()).expect("UDP");
     assert_eq!((datagram.src_port(), datagram.dst_port()), (PORT, PORT));
     assert!(is_guarded(&datagram, ip.src().into(), ip.dst().into()));
-    let all = switch.answer(datagram.payload());
+    let all = switch.answer((ip.src().into(), ip.dst().into()), datagram.payload());
     all.iter().map(|it| framed(frame, ip.src(), it)).collect()
 }
 

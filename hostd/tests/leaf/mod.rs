@@ -4,6 +4,7 @@
 use common::reduce::reduce_in_order;
 use common::wire::compute::{Chunk, Flags, Key, Message, Packet, Reason, Terms, Verdict, Work};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 
 const EPOCH: u32 = 9;
 
@@ -22,6 +23,8 @@ pub(crate) struct Switch {
     joined: Vec<bool>,
     slots: BTreeMap<u64, Slot>,
     over: Option<Verdict>,
+    /// The addresses of the members' host and of the switch, as of the last message.
+    ends: (IpAddr, IpAddr),
     /// One packet in so many is lost, in each direction; zero: none.
     loses: u32,
     seen: u32,
@@ -37,13 +40,15 @@ impl Switch {
             joined: vec![false; size],
             slots: BTreeMap::new(),
             over: None,
+            ends: (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()),
             loses,
             seen: 0,
         }
     }
 
-    /// What answers a message of a member.
-    pub(crate) fn answer(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
+    /// What answers a message of a member, whose packet has these addresses.
+    pub(crate) fn answer(&mut self, ends: (IpAddr, IpAddr), message: &[u8]) -> Vec<Vec<u8>> {
+        self.ends = ends;
         if self.is_lost() {
             return Vec::new();
         }
@@ -66,15 +71,17 @@ impl Switch {
             message,
         };
         let mut bytes = vec![0; packet.len()];
-        packet
-            .write(self.key.as_ref(), &mut bytes)
-            .expect("it fits");
+        let (host, own) = self.ends;
+        let seal = self.key.as_ref().map(|key| key.between(own, host));
+        packet.write(seal, &mut bytes).expect("it fits");
         bytes
     }
 
     fn take(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         let packet = Packet::read(bytes).expect("members say what can be read");
-        assert!(self.key.as_ref().is_none_or(|key| key.sealed(bytes)));
+        let (host, own) = self.ends;
+        let is_made = |key: &Key| key.between(host, own).made(bytes);
+        assert!(self.key.as_ref().is_none_or(is_made));
         let (from, none) = (usize::from(packet.rank), Flags::default());
         match packet.message {
             Message::Leave(verdict) => {

@@ -30,6 +30,7 @@ impl Leaf {
         let bind = || UdpSocket::bind((host.address.as_str(), compute::PORT));
         let socket = netns::inside(host.namespace.name(), bind).expect("a namespace");
         let socket = socket.expect("the port is free");
+        let own = socket.local_addr().expect("an address").ip();
         let pause = Some(Duration::from_millis(20));
         socket.set_read_timeout(pause).expect("a time-out");
         let dead = Arc::new(AtomicBool::new(false));
@@ -41,7 +42,7 @@ impl Leaf {
                     continue;
                 };
                 assert_eq!(from.port(), compute::PORT);
-                for answer in switch.answer(&bytes[..len]) {
+                for answer in switch.answer((from.ip(), own), &bytes[..len]) {
                     socket.send_to(&answer, from).expect("sent");
                 }
             }

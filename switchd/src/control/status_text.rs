@@ -30,6 +30,7 @@ fn text(up: usize, ports: usize, routes: usize, problems: &[String]) -> String {
 mod tests {
     use super::*;
 
+    /// MG-5: what systemd shows of a daemon.
     #[test]
     fn one_line_says_what_works_and_what_does_not() {
         let problems = ["a".to_owned(), "b".to_owned()];

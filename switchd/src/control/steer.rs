@@ -255,6 +255,7 @@ impl State {
                 ));
             }
         }
+        warnings.extend(preflight::unreadable());
         warnings.extend(self.told.passed_by.clone());
         warnings
     }

@@ -147,14 +147,15 @@ pub struct Row {
     pub fields: u64,
 }
 
-/// What most packets with a tag need: those of a minimum, at a port that updates it. The fields of
-/// a tag, its TPID included, are one word, so that a packet costs a comparison and no more.
+/// What most packets with a tag need: those of a minimum, at a port that updates it, and those of a
+/// delay that were not delayed. The fields of a tag, its TPID included, are one word, so that a
+/// packet costs a comparison and no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quick {
     /// The TPIDs of both forms.
     pub tpids: [u16; 2],
     /// By form, then by the type of the signal. `None`: it takes more than this.
-    pub rows: [[Option<Row>; 2]; 2],
+    pub rows: [[Option<Row>; SIGNALS]; 2],
     /// A longer frame may not keep its tag.
     pub longest: usize,
 }
@@ -164,6 +165,14 @@ impl Quick {
     pub fn new(domain: &Domain, rules: &[Rule; SIGNALS], stamp: &Stamp, longest: usize) -> Self {
         let row = |form: Form, signal: Signal| {
             let rule = &rules[usize::from(signal.number())];
+            if signal == Signal::Delay {
+                // No delay of others is less than none, so the tag stays.
+                let none = Row {
+                    value: u32::MAX,
+                    fields: 0,
+                };
+                return (rule.mode == Mode::Update).then_some(none);
+            }
             let value = stamp.value(signal, form)?;
             let locator = u64::from(rule.locator(form) & form.locator_max());
             let bits = u64::from(value);
@@ -175,10 +184,9 @@ impl Quick {
             let is_quick = rule.mode == Mode::Update && value <= form.value_max();
             is_quick.then_some(Row { value, fields })
         };
-        let signals = [Signal::AvailableBandwidth, Signal::AvailableShare];
         Self {
             tpids: Form::ALL.map(|form| domain.tpids.of(form)),
-            rows: Form::ALL.map(|form| signals.map(|signal| row(form, signal))),
+            rows: Form::ALL.map(|form| Signal::ALL.map(|signal| row(form, signal))),
             longest,
         }
     }

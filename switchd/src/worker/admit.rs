@@ -40,7 +40,7 @@ impl<Q: QueueIo> Worker<Q> {
         address(&mut packet, past.own);
         if packet.edits.has_tag() {
             let quick = self.ports.quick(past, now);
-            if !sign_frequent(&mut packet, quick, &self.stats) {
+            if !sign_frequent(&mut packet, quick, &self.stats, now) {
                 packet = self.sign_bypassing(packet, now);
             }
         }

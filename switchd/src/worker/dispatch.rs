@@ -15,6 +15,7 @@ use crate::ingress::pending::{Wait, Waiting};
 use crate::outcome::Outcome;
 use crate::packet::{Edits, NextLink, Packet, Parsed, Recently, Treatment, cells};
 use crate::tables::interfaces::LinkHeader;
+use crate::tables::{Group, Tables};
 use crate::trace::Step;
 use crate::trace::probe::Lost;
 use common::time::Time;
@@ -56,6 +57,14 @@ impl From<Origin> for Lost {
     }
 }
 
+/// Whether the route is that of a network's broadcast address.
+fn is_broadcast(tables: &Tables, choice: Choice) -> bool {
+    let Choice::Special(id) = choice else {
+        return false;
+    };
+    matches!(tables.group(id), Some(Group::Broadcast))
+}
+
 impl<Q: QueueIo> Worker<Q> {
     /// [`Self::dispatch`] for a packet that comes alone.
     #[inline(never)]
@@ -91,7 +100,10 @@ impl<Q: QueueIo> Worker<Q> {
             Outcome::Forwarded(hop) => self.enqueue(frame, parsed, hop, origin),
             Outcome::Unresolved(neighbour) => self.wait(frame, parsed, neighbour, origin),
             Outcome::Fragmented(hop, mtu) => self.fragment(frame, parsed, (hop, mtu), origin),
-            Outcome::Dropped(DropReason::Local) => self.take_own(frame, parsed, origin),
+            // Nobody is talked to at the address of all: who answered would say so from it.
+            Outcome::Dropped(DropReason::Local) if !is_broadcast(&self.tables, choice) => {
+                self.take_own(frame, parsed, origin);
+            }
             Outcome::Dropped(reason) => self.drop_packet(frame, origin, reason),
             Outcome::Answered(reason, problem) => {
                 self.answer_and_drop(frame, parsed, (reason, problem), origin);

@@ -187,7 +187,8 @@ impl Frames<'_> {
         }
         let (here, there) = (to.local.port(), to.remote.port());
         udp::emit(&mut bytes[transport..], here, there, udp_len);
-        if packet.write(key, &mut bytes[payload..]).is_err() {
+        let seal = key.map(|key| to.seal(key));
+        if packet.write(seal, &mut bytes[payload..]).is_err() {
             self.pool.give(frame);
             return None;
         }

@@ -12,7 +12,7 @@ use crate::stats::{PortStats, WorkerStats};
 use crate::tables::csig::{Quick, Stamp};
 use crate::tables::{PortEntry, Tables};
 use crate::traffic::ports::OwnedPort;
-use common::time::Time;
+use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::csig::Kind;
 use common::wire::int::{Hop, Scaled};
@@ -99,10 +99,13 @@ pub(super) fn sign_frequent(
     packet: &mut Packet,
     quick: Option<&Quick>,
     stats: &WorkerStats,
+    now: Time,
 ) -> bool {
     let (at, len, edits) = (packet.link.network(), packet.frame.len(), packet.edits);
+    let received = packet.received;
+    let has_waited = || received.until(now) != Span::ZERO;
     let bytes = packet.frame.bytes_mut();
-    let signed = quick.and_then(|quick| sign_quickly(bytes, (at, len), edits, quick));
+    let signed = quick.and_then(|quick| sign_quickly(bytes, (at, len), edits, quick, has_waited));
     if let Some(signed) = signed {
         let stats = &stats.ports[packet.egress.index()];
         stats.csig.signed[signed as usize].add(1);

@@ -91,7 +91,7 @@ impl<Q: QueueIo> Worker<Q> {
             });
             rewrite(packet, own);
             if packet.edits.has_tag()
-                && !sign_frequent(packet, quick.as_ref(), stats)
+                && !sign_frequent(packet, quick.as_ref(), stats, now)
                 && let Some(exit) = exit
             {
                 sign_and_count(packet, exit, behind, stats, now);

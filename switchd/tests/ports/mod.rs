@@ -444,7 +444,10 @@ fn a_link_that_negotiates_again_is_followed() {
         for link in ["down", "up"] {
             rig.ip("sw", &format!("link set p4 {link}"));
         }
-        eventually(speed, || port(&rig, "p4")["speed"] == speed);
+        eventually(speed, || {
+            let p4 = port(&rig, "p4");
+            p4["speed"] == speed && p4["state"] == "up"
+        });
     }
     assert_eq!(port(&rig, "p2")["speed"], "10Gbps", "its veth's, as ever");
 }

@@ -21,9 +21,11 @@ struct Read {
 }
 
 impl Outbox for Read {
-    fn send(&mut self, _: &Peer, packet: &Packet<'_>, key: Option<&Key>) -> bool {
+    fn send(&mut self, to: &Peer, packet: &Packet<'_>, key: Option<&Key>) -> bool {
         let mut bytes = vec![0; packet.len()];
-        let len = packet.write(key, &mut bytes).expect("it fits");
+        let len = packet
+            .write(key.map(|key| to.seal(key)), &mut bytes)
+            .expect("it fits");
         let read = Packet::read(&bytes[..len]).expect("switches say nothing wrong");
         if let Message::Admit(_) = read.message {
             self.epochs[read.job as usize % 4] = read.epoch;

@@ -20,7 +20,7 @@ use hostd_client::abi::descriptor::{
 use hostd_client::abi::message::Request;
 use hostd_client::abi::ring::{RingMemory, memory_len};
 use nix::sys::uio::pwrite;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const PROBLEMS: [Problem; 5] = [
     Problem::TimeExceeded,
@@ -62,9 +62,11 @@ pub(super) fn compute(input: &[u8]) {
     assert_eq!(read.write(None, &mut again), Ok(bytes.len()));
     assert_eq!(again, bytes);
     let key = Key::of_job(&[7; 32], read.job);
-    assert!(!key.sealed(&bytes), "it has no tag");
-    read.write(Some(&key), &mut again).expect("it has room");
-    assert!(key.sealed(&again));
+    let [src, dst] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let seal = key.between(src, dst);
+    assert!(!seal.made(&bytes), "it has no tag");
+    read.write(Some(seal), &mut again).expect("it has room");
+    assert!(seal.made(&again) && !key.between(dst, src).made(&again));
 }
 
 /// The CRC of Ethernet, bit by bit (IEEE 802.3 §3.2.9).

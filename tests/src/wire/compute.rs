@@ -151,10 +151,12 @@ fn frame(is_v6: bool, packet: &Packet<'_>) -> Vec<u8> {
         .emit(&mut bytes[network..]),
     }
     udp::emit(&mut bytes[transport..], flow.src_port, PORT, udp_len);
-    packet
-        .write(Some(&sample_key()), &mut bytes[payload..])
-        .expect("room");
     let (src, dst) = (flow.addresses.src(), flow.addresses.dst());
+    let key = sample_key();
+    let seal = key.between(src, dst);
+    packet
+        .write(Some(seal), &mut bytes[payload..])
+        .expect("room");
     guard(&mut bytes[transport..], src, dst);
     bytes
 }

@@ -337,14 +337,29 @@ fn roce(name: &str, v6: bool, headers: &Headers, payload: &[u8]) -> Sample {
 /// # Errors
 /// If the file cannot be written.
 pub fn write_pcap<'a>(path: &Path, frames: impl Iterator<Item = &'a [u8]>) -> std::io::Result<()> {
+    write_cut_pcap(path, frames, usize::MAX)
+}
+
+/// The same with no more than so many bytes of each frame.
+///
+/// # Errors
+/// As [`write_pcap`].
+pub fn write_cut_pcap<'a>(
+    path: &Path,
+    frames: impl Iterator<Item = &'a [u8]>,
+    most: usize,
+) -> std::io::Result<()> {
     /// Magic of little-endian pcap with microseconds, version 2.4, no offset, snap length,
     /// Ethernet.
     const HEADER: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 0x0004_0000, 1];
     let mut file: Vec<u8> = HEADER.iter().flat_map(|word| word.to_le_bytes()).collect();
     for (at, frame) in (0_u32..).zip(frames) {
-        let len = u32::try_from(frame.len()).expect("a frame is short");
-        file.extend([0, at, len, len].iter().flat_map(|word| word.to_le_bytes()));
-        file.extend_from_slice(frame);
+        let kept = &frame[..frame.len().min(most)];
+        let [kept_len, len] = [kept.len(), frame.len()].map(u32::try_from);
+        let lens = [kept_len, len].map(|len| len.expect("a frame is short"));
+        let record = [0, at, lens[0], lens[1]];
+        file.extend(record.iter().flat_map(|word| word.to_le_bytes()));
+        file.extend_from_slice(kept);
     }
     std::fs::write(path, file)
 }

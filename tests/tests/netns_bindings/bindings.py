@@ -162,13 +162,14 @@ def lifetimes(context):
 
 
 def without_library():
-    """Who has no library is told where it comes from."""
-    environment = {**os.environ, "HOSTD_LIBRARY": "/nonexistent/libhostd.so.0"}
-    command = [sys.executable, "-c", "import hostd"]
-    process = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
-    assert process.returncode == 1, process.returncode
-    last = process.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError") and "make install" in last and "HOSTD_LIBRARY" in last, last
+    """Who has no library, or another one than the package is for, is told where it comes from."""
+    for library, told in [("/nonexistent/libhostd.so.0", "make install"), ("libc.so.6", "the same version")]:
+        environment = {**os.environ, "HOSTD_LIBRARY": library}
+        command = [sys.executable, "-c", "import hostd"]
+        process = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
+        assert process.returncode == 1, process.returncode
+        last = process.stderr.strip().splitlines()[-1]
+        assert last.startswith("ImportError") and told in last and "HOSTD_LIBRARY" in last, last
 
 
 def main():

@@ -60,7 +60,7 @@ impl Mpi {
     /// The shim, from the source that `make install` has put there, as the manual says.
     pub(crate) fn shim(self, rig: &Rig) -> PathBuf {
         let source = rig.system().join("usr/local/share/hostd/hostd_pmpi.c");
-        let flags = ["-shared", "-fPIC", "-pthread", "-lhostd"];
+        let flags = ["-shared", "-fPIC", "-pthread", "-Wl,-z,now", "-lhostd"];
         self.compile(rig, &source, "libhostd_pmpi.so", &flags)
     }
 

@@ -26,7 +26,7 @@ fn sealed(name: &str, last: char) -> Rig {
 /// Packets that a node has lost because they had not the tag of their job.
 fn untagged(rig: &Rig, node: &str) -> u64 {
     let lost = drops(&rig.lab).unwrap();
-    let tag = |reason: &str| reason == "compute_tag" || reason == "collective_tag";
+    let tag = |reason: &str| reason == "compute_tag" || reason == "collective_wrong_key";
     let of_node = lost
         .iter()
         .filter(|((at, reason), _)| at == node && tag(reason));

@@ -12,7 +12,8 @@ use crate::trouble::{SIZE, disturbed};
 /// Collectives between the hosts until a group is back at the latest.
 const CALLS: usize = 20_000;
 
-/// SW-40: two spines share the chunks of a vector: each uplink of a leaf carries half of it.
+/// SW-40: two spines share the chunks of a vector: each uplink of a leaf carries half of it, in the
+/// best of five collectives.
 #[test]
 fn two_spines_share_a_vector() {
     const LEN: usize = 4 << 20;

@@ -60,11 +60,13 @@ pub(crate) fn end_losses_after(rig: &mut Rig, packets: u64) -> u64 {
         .sum()
 }
 
-/// Has `work` done while one packet in a hundred is lost either way.
+/// Has `work` done while one packet in a hundred is lost either way, and some are.
 pub(crate) fn with_losses<T>(rig: &mut Rig, work: impl FnOnce(&mut Rig) -> T) -> T {
     begin_losses(rig);
     let result = work(rig);
-    end_losses(rig);
+    let lost = end_losses(rig);
+    println!("{lost} packets were lost");
+    assert!(lost > 0);
     result
 }
 

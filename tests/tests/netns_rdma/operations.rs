@@ -2,7 +2,7 @@
 
 use lab::capture::dissect;
 
-use crate::dissection::{assert_checksums, assert_well_formed};
+use crate::dissection::assert_checksums;
 use crate::links::with_losses;
 use crate::peer::Meeting;
 use crate::rig;
@@ -73,7 +73,7 @@ fn every_operation_between_hostd_and_soft_roce_with_losses() {
             }
         });
         let file = capture.stop().unwrap();
-        assert_well_formed(&file);
+        rig.assert_recovered(&file);
         // Something was lost: the guest has asked for it, by NAKs of PSN sequence error.
         let naks = dissect(&file, "infiniband.aeth.syndrome == 0x60", &["frame.number"]);
         assert!(!naks.unwrap().is_empty());

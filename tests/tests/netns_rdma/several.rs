@@ -82,7 +82,9 @@ fn several_queue_pairs_at_once() {
         }
         let file = capture.stop().unwrap();
         rig.assert_understood(&file);
+        let capture = rig.lab.capture("leaf1", "h1", "udp port 4791").unwrap();
         with_losses(rig, |_| all_at_once(&mut talks, 500_000, 3));
+        rig.assert_recovered(&capture.stop().unwrap());
         for talk in talks {
             talk.end(rig);
         }

@@ -399,7 +399,7 @@ fn routes_outlive_zebra() {
     assert_eq!(echo.heard(), heard, "{seen}");
 }
 
-/// LLDP reaches lldpd at both ends of a link between two switches.
+/// SW-1: LLDP reaches lldpd at both ends of a link between two switches.
 #[test]
 fn lldp_goes_both_ways() {
     if !privileged() {

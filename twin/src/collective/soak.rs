@@ -142,7 +142,11 @@ pub fn scenario(seed: u64, longest: u32) -> Scenario {
     let death = death(&mut dice, &plan);
     faults.extend(death);
     let members: usize = jobs.iter().map(|job| job.hosts.len()).sum();
-    let about = format!("{shape:?}, {count} jobs, {members} members, death: {death:?}");
+    // Not drawn: cases without keys are what they were.
+    let secret = (seed % 2 == 1).then_some([7; 32]);
+    let keys = if secret.is_some() { "with" } else { "without" };
+    let about =
+        format!("{shape:?}, {count} jobs, {members} members, {keys} keys, death: {death:?}");
     let host = EngineConfig {
         reorder_frames: 1 << 12,
         pacer_burst: 2 * 4096 + bytes_between(speed, poll),
@@ -172,6 +176,7 @@ pub fn scenario(seed: u64, longest: u32) -> Scenario {
                 memory_megabytes: 4096,
                 ..Compute::default()
             })),
+            secret,
             ..SwitchSettings::default()
         },
         host,

@@ -27,6 +27,7 @@ pub(super) fn switches(raw: &Raw, plan: &Plan, poll: Span) -> At<SwitchSettings>
         int: (raw.int.as_ref()).map(|int| Arc::new(int.get_ref().clone())),
         iqcn: (raw.iqcn.as_ref()).map(|iqcn| Arc::new(iqcn.get_ref().clone())),
         compute: None,
+        secret: None,
         model: None,
     };
     if let (Some(_), Some(at)) = (&settings.qos, place(&raw.switch.queue)) {

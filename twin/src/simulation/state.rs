@@ -16,7 +16,7 @@ use crate::scenario::{BEGINNING, Scenario};
 use crate::switch::{Switch, mac};
 use crate::wire::Wire;
 use common::time::Time;
-use hostd::verbs::{EngineConfig, PortId, Route};
+use hostd::verbs::{CollectiveConfig, EngineConfig, PortId, Route, Secret};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::cell::RefCell;
@@ -183,7 +183,10 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 if !scenario.jobs.is_empty() {
                     let mut collective = scenario.collective.clone();
                     collective.leaf = Some(leaf_address(&plan, node));
-                    config.collective = collective.engine();
+                    config.collective = collective.engine().map(|it| CollectiveConfig {
+                        secret: scenario.switch.secret.map(Secret),
+                        ..it
+                    });
                 }
                 Node::Host(Box::new(Host::new(routes, config, region.clone())))
             })

@@ -38,7 +38,7 @@ mod work;
 
 pub use body::{Join, Level, Levels, Reason, Terms, Verdict};
 pub use guard::{guard, is_guarded};
-pub use key::Key;
+pub use key::{Key, Seal};
 pub use layout::{HEADER_LEN, PAYLOAD_MAX, RANKS, SLOTS_MAX};
 pub use reduce::{Element, Operation};
 pub use work::Work;
@@ -267,7 +267,7 @@ fn check_chunk(chunk: &Chunk<'_>, flags: Flags, is_result: bool) -> Result<()> {
 
 impl<'a> Packet<'a> {
     /// Reads the payload of a datagram. Its checksum was right; whether a member wrote it,
-    /// [`Key::sealed`] tells.
+    /// [`Seal::made`] tells.
     ///
     /// # Errors
     /// If it is cut or longer than it says, its checksum is wrong, it has a version, kind, mark,
@@ -360,11 +360,11 @@ impl<'a> Packet<'a> {
         HEADER_LEN + self.message.payload_len()
     }
 
-    /// Writes it at the front of `out`, with a tag if there is a key, and returns its length.
+    /// Writes it at the front of `out`, with a tag if there is a seal, and returns its length.
     ///
     /// # Errors
     /// If it does not fit, or its vector is too long.
-    pub fn write(&self, key: Option<&Key>, out: &mut [u8]) -> Result<usize> {
+    pub fn write(&self, seal: Option<Seal<'_>>, out: &mut [u8]) -> Result<usize> {
         let len = self.len();
         need(HEADER, out, len)?;
         let out = &mut out[..len];
@@ -398,8 +398,8 @@ impl<'a> Packet<'a> {
         }
         let sum = checksum(out);
         put(out, field::CHECKSUM, sum.to_be_bytes());
-        if let Some(key) = key {
-            put(out, field::TAG, key.tag(out));
+        if let Some(seal) = seal {
+            put(out, field::TAG, seal.tag(out));
         }
         Ok(len)
     }

@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 
 const CHUNK: Chunk<'static> = Chunk {
@@ -27,9 +28,14 @@ fn packet(message: Message<'_>) -> Packet<'_> {
     }
 }
 
+const MEMBER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const SWITCH: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0xff));
+
+/// Its bytes, from [`MEMBER`] to [`SWITCH`].
 fn written(packet: &Packet<'_>, key: Option<&Key>) -> Vec<u8> {
     let mut out = vec![0xee; 2_000];
-    let len = packet.write(key, &mut out).expect("room");
+    let seal = key.map(|key| key.between(MEMBER, SWITCH));
+    let len = packet.write(seal, &mut out).expect("room");
     out.truncate(len);
     out
 }
@@ -172,12 +178,13 @@ fn results_tell_what_is_complete() {
 #[test]
 fn messages_are_read_as_they_were_written() {
     let key = Key::of_job(&[7; 32], 1);
+    let seal = key.between(MEMBER, SWITCH);
     for message in all() {
         let sent = packet(message);
         let bytes = written(&sent, Some(&key));
         assert_eq!(bytes.len(), sent.len());
         assert_eq!(Packet::read(&bytes), Ok(sent));
-        assert!(key.sealed(&bytes));
+        assert!(seal.made(&bytes));
         for cut in 0..bytes.len() {
             assert!(Packet::read(&bytes[..cut]).is_err(), "cut at {cut}");
         }
@@ -193,6 +200,7 @@ fn messages_are_read_as_they_were_written() {
 #[test]
 fn every_bit_is_covered() {
     let key = Key::of_job(&[7; 32], 1);
+    let seal = key.between(MEMBER, SWITCH);
     let bytes = written(&packet(Message::Contribution(CHUNK)), Some(&key));
     for at in 0..bytes.len() {
         for bit in 0..8 {
@@ -202,20 +210,38 @@ fn every_bit_is_covered() {
             assert_eq!(Packet::read(&wrong).is_ok(), in_tag, "byte {at}");
             let wrong = if in_tag { wrong } else { repaired(wrong) };
             let in_checksum = (field::CHECKSUM..field::TAG).contains(&at);
-            assert_eq!(key.sealed(&wrong), in_checksum, "byte {at}");
+            assert_eq!(seal.made(&wrong), in_checksum, "byte {at}");
         }
     }
 }
 
-/// SW-42: the key is that of the fabric and of the job; what is too short has no tag.
+/// SW-42: the key is that of the fabric and of the job, the tag that of one way between two
+/// addresses; what is too short has no tag.
 #[test]
 fn keys_are_told_apart() {
     let key = Key::of_job(&[7; 32], 1);
     let bytes = written(&packet(Message::KeepAlive), Some(&key));
-    assert!(!Key::of_job(&[7; 32], 2).sealed(&bytes));
-    assert!(!Key::of_job(&[8; 32], 1).sealed(&bytes));
-    assert!(!key.sealed(&bytes[..20]));
-    assert!(!key.sealed(&written(&packet(Message::KeepAlive), None)));
+    let made = |key: &Key, bytes: &[u8]| key.between(MEMBER, SWITCH).made(bytes);
+    assert!(!made(&Key::of_job(&[7; 32], 2), &bytes));
+    assert!(!made(&Key::of_job(&[8; 32], 1), &bytes));
+    assert!(!made(&key, &bytes[..20]));
+    assert!(!made(&key, &written(&packet(Message::KeepAlive), None)));
+    assert!(!key.between(SWITCH, MEMBER).made(&bytes));
+    for [src, dst] in [[MEMBER, SWITCH], [SWITCH, MEMBER]] {
+        let mut bytes = vec![0; HEADER_LEN];
+        let keep_alive = packet(Message::KeepAlive);
+        let written = keep_alive.write(Some(key.between(src, dst)), &mut bytes);
+        assert_eq!(written, Ok(HEADER_LEN));
+        let turned = |it: IpAddr, bit: usize| match it {
+            IpAddr::V4(it) => IpAddr::from((it.to_bits() ^ 1 << (bit % 32)).to_be_bytes()),
+            IpAddr::V6(it) => IpAddr::from((it.to_bits() ^ 1 << bit).to_be_bytes()),
+        };
+        for bit in 0..128 {
+            assert!(!key.between(turned(src, bit), dst).made(&bytes), "{bit}");
+            assert!(!key.between(src, turned(dst, bit)).made(&bytes), "{bit}");
+        }
+        assert!(key.between(src, dst).made(&bytes));
+    }
     assert_eq!(format!("{key:?}"), "Key(hidden)");
 }
 
@@ -258,6 +284,9 @@ fn tags_are_those_of_the_rfc() {
         let mut bytes = written(&packet(message), Some(&key));
         tags.push(hex(&bytes[field::TAG..HEADER_LEN]));
         bytes[field::CHECKSUM..HEADER_LEN].fill(0);
+        // 10.0.0.1 as one of IPv6, then fd00::ff.
+        bytes.extend([&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 1]].concat());
+        bytes.extend([&[0xfd, 0][..], &[0; 13], &[0xff]].concat());
         lines += &format!("{derived} {} {}\n", hex(&[0; 16]), hex(&bytes));
     }
     let said = model_of_tags(&lines);

@@ -121,6 +121,19 @@ pub(crate) extern "C" fn hostd_group_uses_switches(group: *mut HostdGroup) -> c_
     })
 }
 
+/// Whether the last collective went through switches, to its end.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hostd_group_last_was_switched(group: *mut HostdGroup) -> c_int {
+    answer(|| {
+        let mut was = false;
+        with(group, |member| {
+            was = member.group.last_was_switched();
+            Ok(())
+        })?;
+        Ok(was.into())
+    })
+}
+
 /// Why collectives go on without switches.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hostd_group_fallback(group: *mut HostdGroup) -> *const c_char {

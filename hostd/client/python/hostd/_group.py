@@ -186,6 +186,11 @@ class Group(Object):
         return bool(check(lib.hostd_group_uses_switches(self._handle)))
 
     @property
+    def last_was_switched(self) -> bool:
+        """Whether the last collective went through switches, to its end; ``False`` before the first one."""
+        return bool(check(lib.hostd_group_last_was_switched(self._handle)))
+
+    @property
     def fallback(self) -> Optional[str]:
         """Why collectives go between the hosts though switches were to do them, for people; ``None`` if they go
         through switches, or were not meant to. Known once a collective was called that switches can do."""

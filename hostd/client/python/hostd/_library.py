@@ -33,6 +33,16 @@ except OSError as error:
     ) from error
 
 
+for _name in dir(lib):
+    try:
+        getattr(lib, _name)
+    except AttributeError as error:
+        raise ImportError(
+            f"the C library of hostd is another one than this package is for ({error}): install both from "
+            f"the same version, or let {LIBRARY_ENV} name the right one"
+        ) from error
+
+
 def text(pointer: Any) -> str:
     """The text at a pointer of the library."""
     return str(ffi.string(pointer), "utf-8", "replace")

@@ -5,16 +5,12 @@
 //! moment says once in a collective what it calls. Rank 0 compares that with what it calls itself,
 //! now or when it comes so far, and asks all when they differ.
 
-use super::failure::GroupError;
-use super::flow::Flow;
-use super::judge::{State, mismatch};
-use super::member::Group;
-use super::message::Message;
+use super::judge::State;
 use std::time::Duration;
 
 /// For how long nothing goes on before a member says what it calls: longer than members wait for
 /// each other where all is well, mostly.
-const STILL: Duration = Duration::from_millis(250);
+pub(super) const STILL: Duration = Duration::from_millis(250);
 
 /// What members said that stand still.
 #[derive(Debug, Default)]
@@ -22,9 +18,9 @@ pub(super) struct Notes {
     /// Of rank 0: the last of each, as far as it has something to compare it with.
     states: Vec<(usize, State)>,
     /// Of rank 0: some came since it compared them.
-    fresh: bool,
+    pub(super) fresh: bool,
     /// Of the others: rank 0 has not looked at the last one, which takes one of its places.
-    sent: bool,
+    pub(super) sent: bool,
 }
 
 impl Notes {
@@ -41,7 +37,11 @@ impl Notes {
     }
 
     /// What is to be compared, by rank, with rank 0's own; `None` if nothing is new.
-    fn unseen(&mut self, own: impl FnOnce() -> State, size: usize) -> Option<Vec<Option<State>>> {
+    pub(super) fn unseen(
+        &mut self,
+        own: impl FnOnce() -> State,
+        size: usize,
+    ) -> Option<Vec<Option<State>>> {
         if !std::mem::take(&mut self.fresh) || self.states.is_empty() {
             return None;
         }
@@ -60,43 +60,11 @@ impl Notes {
     }
 }
 
-impl Group {
-    /// Tells rank 0 what this member calls, if nothing goes on, or looks at what others told.
-    pub(super) fn compare(&mut self, flow: &mut Flow<'_>) -> Result<(), GroupError> {
-        if self.rank == 0 {
-            // It has come to a collective that others told of.
-            self.notes.fresh |= !std::mem::replace(&mut flow.noted, true);
-            if self.trial.is_some() {
-                return Ok(());
-            }
-            let own = || flow.state(&self.history);
-            let states = self.notes.unseen(own, self.size);
-            return match states.and_then(|states| mismatch(&states)) {
-                Some(failure) => self.appeal(flow, failure),
-                None => Ok(()),
-            };
-        }
-        if flow.noted || self.notes.sent || flow.moved.elapsed() < STILL {
-            return Ok(());
-        }
-        let note = Message::Note(flow.state(&self.history));
-        if self.tell(0, &note)? {
-            (flow.noted, self.notes.sent) = (true, true);
-        }
-        Ok(())
-    }
-
-    /// As rank 0: a member says what it calls.
-    pub(super) fn noted(&mut self, from: usize, state: State) -> Result<(), GroupError> {
-        self.notes.take(from, state);
-        self.tell(from, &Message::Noted).map(drop)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::call::{Algorithm, Call, Collective};
     use super::super::failure::Cause;
+    use super::super::judge::mismatch;
     use super::*;
 
     fn state(sequence: u32, roots: &[usize]) -> State {

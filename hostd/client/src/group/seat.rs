@@ -148,9 +148,9 @@ pub struct Fallback {
     /// ([`FailureReason::NotAllowed`]) or knows no leaf ([`FailureReason::NoLeaf`]).
     pub reason: FailureReason,
     /// The rank that is to blame, if that is known: the member that is lost or left
-    /// ([`FailureReason::MemberLost`], [`FailureReason::MemberLeft`]), whose messages its leaf drops
-    /// ([`FailureReason::NoAnswer`], [`FailureReason::MemberMissing`]), or whose hostd refuses it or
-    /// knows no leaf. Nobody where it is a switch, an operator, or anybody's doing.
+    /// ([`FailureReason::MemberLost`], [`FailureReason::MemberLeft`]), whose messages its leaf
+    /// drops ([`FailureReason::NoAnswer`], [`FailureReason::MemberMissing`]), or whose hostd
+    /// refuses it or knows no leaf. Nobody where it is a switch, an operator, or anybody's doing.
     pub rank: Option<usize>,
     /// The first collective of the group that was not done by switches alone.
     pub sequence: u32,

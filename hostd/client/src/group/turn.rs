@@ -2,10 +2,11 @@
 
 use super::failure::{Cause, Failure, GroupError};
 use super::flow::{Flow, Stage};
-use super::judge::{State, Trial, is_decided, judge};
+use super::judge::{State, Trial, is_decided, judge, mismatch};
 use super::link::{Came, Link, Phase, Tag, Work};
 use super::member::Group;
 use super::message::Message;
+use super::notes::STILL;
 use crate::Completion;
 use crate::abi::completion::CompletionStatus;
 use crate::abi::descriptor::CompletionOpcode;
@@ -390,5 +391,38 @@ impl Group {
                 }
             }
         }
+    }
+}
+
+impl Group {
+    /// Tells rank 0 what this member calls, if nothing goes on, or looks at what others told.
+    pub(super) fn compare(&mut self, flow: &mut Flow<'_>) -> Result<(), GroupError> {
+        if self.rank == 0 {
+            // It has come to a collective that others told of.
+            self.notes.fresh |= !std::mem::replace(&mut flow.noted, true);
+            if self.trial.is_some() {
+                return Ok(());
+            }
+            let own = || flow.state(&self.history);
+            let states = self.notes.unseen(own, self.size);
+            return match states.and_then(|states| mismatch(&states)) {
+                Some(failure) => self.appeal(flow, failure),
+                None => Ok(()),
+            };
+        }
+        if flow.noted || self.notes.sent || flow.moved.elapsed() < STILL {
+            return Ok(());
+        }
+        let note = Message::Note(flow.state(&self.history));
+        if self.tell(0, &note)? {
+            (flow.noted, self.notes.sent) = (true, true);
+        }
+        Ok(())
+    }
+
+    /// As rank 0: a member says what it calls.
+    pub(super) fn noted(&mut self, from: usize, state: State) -> Result<(), GroupError> {
+        self.notes.take(from, state);
+        self.tell(from, &Message::Noted).map(drop)
     }
 }

@@ -118,7 +118,8 @@ fn the_one_that_differs_is_named_by_all() {
     }
 }
 
-/// HT-50, SW-42: the same in groups that go through a leaf. Meanwhile another group of the leaf
+/// HT-50, SW-42: the same in groups that go through a leaf, but for another root, which switches do
+/// not see. Meanwhile another group of the leaf
 /// goes on there with exact results.
 #[test]
 fn the_one_that_differs_is_named_by_all_through_the_leaf() {

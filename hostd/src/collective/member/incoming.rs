@@ -7,7 +7,8 @@ use crate::collective::window::Window;
 use crate::memory::{RegionMemory, RegionTable};
 use crate::verbs::{DropReason, End, EndReason};
 use common::time::{Span, Time};
-use common::wire::compute::{Chunk, Flags, Message, Packet, Reason, Slot, Terms, Verdict};
+use common::wire::compute::{Chunk, Flags, Key, Message, Packet, Reason, Slot, Terms, Verdict};
+use std::net::IpAddr;
 
 /// A message that arrived.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) packet: Packet<'a>,
     /// The bytes that it was read from.
     pub(crate) bytes: &'a [u8],
+    /// The addresses that its packet came from and went to.
+    pub(crate) ends: (IpAddr, IpAddr),
     /// A switch marked its packet.
     pub(crate) congested: bool,
 }
@@ -33,11 +36,9 @@ impl Member {
         regions: &RegionTable<M>,
         now: Time,
     ) -> Result<(), DropReason> {
-        if self
-            .key
-            .as_ref()
-            .is_some_and(|key| !key.sealed(incoming.bytes))
-        {
+        let (src, dst) = incoming.ends;
+        let is_made = |key: &Key| key.between(src, dst).made(incoming.bytes);
+        if !self.key.as_ref().is_none_or(is_made) {
             return Err(DropReason::CollectiveKey);
         }
         let packet = &incoming.packet;

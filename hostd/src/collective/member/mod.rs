@@ -14,6 +14,7 @@ mod phase;
 mod tests;
 
 pub(crate) use incoming::Incoming;
+pub(crate) use outgoing::Way;
 use phase::Input;
 pub(crate) use phase::Phase;
 
@@ -231,7 +232,7 @@ impl Member {
         now: Time,
     ) {
         if let Some(end) = self.end {
-            return self.give_up(request.wr_id, 0, end);
+            return self.give_up(&request, 0, end);
         }
         if !self.is_possible(&request) {
             return self.fault(request.wr_id, Status::LocalQpOperation, now);
@@ -304,16 +305,16 @@ impl Member {
         ])
     }
 
-    /// A collective ends because the epoch did.
-    fn give_up(&mut self, wr_id: u64, done: u32, end: End) {
-        self.counters.failed += 1;
+    /// A collective ends because the epoch did, or a request to be admitted, which does not count.
+    fn give_up(&mut self, request: &CollectiveRequest, done: u32, end: End) {
+        self.counters.failed += u64::from(request.work.is_some());
         let status = match end.reason {
             EndReason::Memory => Status::LocalProtection,
             EndReason::Closed => Status::WorkRequestFlushed,
             _ => Status::RemoteOperation,
         };
         self.ended.push_back(Ended {
-            wr_id,
+            wr_id: request.wr_id,
             failed: Some((status, end)),
             done,
         });
@@ -411,7 +412,7 @@ impl Member {
             }
             if let Some(end) = self.end {
                 while let Some(waiting) = self.queue.take() {
-                    self.give_up(waiting.request.wr_id, waiting.done, end);
+                    self.give_up(&waiting.request, waiting.done, end);
                 }
             }
             // The memory of results that will not come.

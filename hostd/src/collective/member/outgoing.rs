@@ -4,6 +4,17 @@ use super::{Member, Phase, REPEAT, UNHEARD};
 use crate::memory::{RegionMemory, RegionTable};
 use common::time::Time;
 use common::wire::compute::{Chunk, Flags, HEADER_LEN, Join, Message, Packet, Slot};
+use std::net::IpAddr;
+
+/// The way of a message to the switch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// The addresses of its packet.
+    pub(crate) source: IpAddr,
+    pub(crate) leaf: IpAddr,
+    /// Bytes that it may have at most.
+    pub(crate) most: usize,
+}
 
 /// What leaves next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,26 +53,29 @@ impl Member {
         self.next(now).is_some()
     }
 
-    /// Writes the next message at the front of `out`, and returns its length; `None` if nothing is
-    /// to be sent now. `most`: bytes that a message may have on its way.
+    /// Writes the next message, which goes this way, at the front of `out`, and returns its length;
+    /// `None` if nothing is to be sent now.
     pub(crate) fn transmit<M: RegionMemory>(
         &mut self,
+        way: Way,
         out: &mut [u8],
-        most: usize,
         regions: &RegionTable<M>,
         now: Time,
     ) -> Option<usize> {
         loop {
             let next = self.next(now)?;
             if next == Next::Join {
-                self.fit(most);
+                self.fit(way.most);
             }
             let written = match next {
-                Next::Join => self.write(Flags::default(), Message::Join(self.join), out),
-                Next::Leave => self.write(Flags::default(), Message::Leave(self.farewell), out),
-                Next::Alive => self.write(Flags::default(), Message::KeepAlive, out),
+                Next::Join => self.write(way, Flags::default(), Message::Join(self.join), out),
+                Next::Leave => {
+                    self.write(way, Flags::default(), Message::Leave(self.farewell), out)
+                }
+                Next::Alive => self.write(way, Flags::default(), Message::KeepAlive, out),
                 Next::Again(sequence) | Next::Chunk(sequence) => {
-                    self.contribute(sequence, matches!(next, Next::Again(_)), out, regions)
+                    let again = matches!(next, Next::Again(_));
+                    self.contribute(way, (sequence, again), out, regions)
                 }
             };
             let Some(len) = written else {
@@ -90,7 +104,7 @@ impl Member {
         };
     }
 
-    fn write(&self, flags: Flags, message: Message<'_>, out: &mut [u8]) -> Option<usize> {
+    fn write(&self, way: Way, flags: Flags, message: Message<'_>, out: &mut [u8]) -> Option<usize> {
         let packet = Packet {
             flags,
             job: self.job,
@@ -98,14 +112,16 @@ impl Member {
             rank: self.rank,
             message,
         };
-        packet.write(self.key.as_ref(), out).ok()
+        let key = self.key.as_ref();
+        let seal = key.map(|key| key.between(way.source, way.leaf));
+        packet.write(seal, out).ok()
     }
 
     /// Writes a contribution; `None` if its memory is gone.
     fn contribute<M: RegionMemory>(
         &mut self,
-        sequence: u64,
-        again: bool,
+        way: Way,
+        (sequence, again): (u64, bool),
         out: &mut [u8],
         regions: &RegionTable<M>,
     ) -> Option<usize> {
@@ -128,7 +144,7 @@ impl Member {
             .with(Flags::ROOT.when(piece.root))
             .with(Flags::LAST.when(piece.last))
             .with(Flags::SHARED.when(piece.shared));
-        self.write(flags, Message::Contribution(chunk), out)
+        self.write(way, flags, Message::Contribution(chunk), out)
     }
 
     /// Takes note of a message that leaves.

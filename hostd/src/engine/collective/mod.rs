@@ -4,7 +4,7 @@
 mod tests;
 
 use super::Engine;
-use crate::collective::{Incoming, Member};
+use crate::collective::{Incoming, Member, Way};
 use crate::frame::{self, COMPUTE_FRAME, ComputeDatagram};
 use crate::limits;
 use crate::memory::RegionMemory;
@@ -255,6 +255,7 @@ impl<M: RegionMemory> Engine<M> {
         let incoming = Incoming {
             packet,
             bytes,
+            ends: (datagram.source, datagram.destination),
             congested: datagram.congested,
         };
         let taken = member.receive(&incoming, &self.regions, now);
@@ -452,7 +453,11 @@ impl<M: RegionMemory> Engine<M> {
                 break;
             };
             let at = frame::compute_at(flow.addresses);
-            let most = room(&route, leaf);
+            let way = Way {
+                source: own,
+                leaf,
+                most: room(&route, leaf),
+            };
             let Some(mut packet) = pool.take() else {
                 self.wait_for_frames(now);
                 turn = Turn::NoFrame;
@@ -460,7 +465,7 @@ impl<M: RegionMemory> Engine<M> {
             };
             pool.resize(&mut packet, COMPUTE_FRAME.min(pool.capacity()));
             let message = packet.bytes_mut().get_mut(at..).unwrap_or_default();
-            let Some(len) = member.transmit(message, most, &self.regions, now) else {
+            let Some(len) = member.transmit(way, message, &self.regions, now) else {
                 pool.give(packet);
                 break;
             };

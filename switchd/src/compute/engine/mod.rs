@@ -104,7 +104,7 @@ impl Engine {
             return self.receive_unknown(&datagram, &packet, now, out);
         };
         let key = self.jobs[at].key.as_ref();
-        if key.is_some_and(|key| !key.sealed(datagram.bytes)) {
+        if key.is_some_and(|key| !datagram.peer.made(key, datagram.bytes)) {
             return Err(DropReason::ComputeTag);
         }
         let done = match packet.message {
@@ -131,7 +131,8 @@ impl Engine {
         }
         let secret = self.settings.secret.as_ref();
         let key = secret.map(|secret| Key::of_job(secret, packet.job));
-        if key.as_ref().is_some_and(|key| !key.sealed(datagram.bytes)) {
+        let is_made = |key| datagram.peer.made(key, datagram.bytes);
+        if !key.as_ref().is_none_or(is_made) {
             return Err(DropReason::ComputeTag);
         }
         let (taken, message) = match packet.message {

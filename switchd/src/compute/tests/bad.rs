@@ -65,9 +65,9 @@ fn changed(world: &World, change: impl FnOnce(&mut Packet<'_>, &mut Chunk<'_>)) 
         packet.message = Message::Contribution(chunk);
     }
     let mut bytes = vec![0; packet.len()];
-    packet
-        .write(member.key.as_ref(), &mut bytes)
-        .expect("it fits");
+    let key = member.key.as_ref();
+    let seal = key.map(|key| key.between(member.address.ip(), member.leaf.ip()));
+    packet.write(seal, &mut bytes).expect("it fits");
     bytes
 }
 
@@ -203,6 +203,43 @@ fn messages_without_the_key_are_dropped() {
     let taken = world.give(0, from, &sealed, false);
     assert_eq!(taken, Err(DropReason::ComputeOutOfTurn), "it has the key");
     world.members[0].key = Some(Key::of_job(&[3; 32], JOB));
+    assert!(world.finish(Span::from_secs(5)));
+    assert!(world.members.iter().all(|it| it.end == Some(End::Done)));
+}
+
+/// SW-42: what was recorded on its way to a switch, or is sent on from another address, says
+/// nothing with keys: another switch, which does not know the job, has no answer for it, nor does
+/// one that has forgotten the job make a member of who sends its JOIN.
+#[test]
+fn recorded_messages_say_nothing_elsewhere() {
+    let mut world = running(Some([3; 32]));
+    let settings = Settings {
+        secret: Some([3; 32]),
+        ..Settings::default()
+    };
+    // The third has the address of the first, as when that was started anew.
+    for number in [1, 0] {
+        let other = Switch::new(switch_address(number), settings.clone());
+        world.switches.push(other);
+    }
+    let contribution = changed(&world, |_, _| {});
+    let join = Message::Join(Join::new(1, 0, 2));
+    let join = changed(&world, |packet, _| {
+        (packet.epoch, packet.message) = (0, join)
+    });
+    for bytes in [&contribution, &join] {
+        for (switch, from) in [(1, 0), (0, 9), (1, 9), (2, 9)] {
+            let before = world.on_the_way();
+            let taken = world.give(switch, member_address(from), bytes, false);
+            assert_eq!(taken, Err(DropReason::ComputeTag), "{switch} {from}");
+            assert_eq!(world.on_the_way(), before, "no answer");
+            assert!(switch == 0 || world.switches[switch].is_empty());
+        }
+    }
+    // From the member it means what it says.
+    assert_eq!(world.give(2, member_address(0), &join, false), Ok(()));
+    assert!(!world.switches[2].is_empty());
+    world.switches.truncate(1);
     assert!(world.finish(Span::from_secs(5)));
     assert!(world.members.iter().all(|it| it.end == Some(End::Done)));
 }

@@ -270,7 +270,8 @@ impl Member {
             return;
         }
         if let Some(key) = &self.key {
-            assert!(key.sealed(bytes), "switches seal");
+            let seal = key.between(self.leaf.ip(), self.address.ip());
+            assert!(seal.made(bytes), "switches seal");
         }
         let epoch = self.admitted.map(|(epoch, _)| epoch);
         match packet.message {
@@ -367,7 +368,8 @@ pub(super) struct Sent(pub(super) Vec<(Peer, Vec<u8>)>);
 impl Outbox for Sent {
     fn send(&mut self, to: &Peer, packet: &Packet<'_>, key: Option<&Key>) -> bool {
         let mut bytes = vec![0; packet.len()];
-        packet.write(key, &mut bytes).expect("it fits");
+        let seal = key.map(|key| to.seal(key));
+        packet.write(seal, &mut bytes).expect("it fits");
         self.0.push((*to, bytes));
         true
     }
@@ -434,6 +436,11 @@ impl World {
         }
     }
 
+    /// Datagrams that have not arrived.
+    pub(super) fn on_the_way(&self) -> usize {
+        self.network.len()
+    }
+
     fn flush(&mut self, from: SocketAddr, sent: Sent) {
         for (peer, bytes) in sent.0 {
             assert_eq!(
@@ -476,7 +483,8 @@ impl World {
         let (address, leaf) = (member.address, member.leaf);
         member.act(now, |packet, key| {
             let mut bytes = vec![0; packet.len()];
-            packet.write(key, &mut bytes).expect("it fits");
+            let seal = key.map(|key| key.between(address.ip(), leaf.ip()));
+            packet.write(seal, &mut bytes).expect("it fits");
             said.push(bytes);
         });
         for bytes in said {

@@ -84,6 +84,7 @@ fn only_low_marks() {
 #[test]
 fn planes_are_as_fast_as_their_hosts() {
     use crate::tables::policy::{Limit, Schedule};
+    use crate::tables::wred::Curve;
     let compiled = |more: &str, low: &str| {
         let text = format!(
             "{more}\n[[queue]]\nqueues = {low}\nuet = \"low\"\n[[queue]]\nqueues = [6]\nuet = \"med\"\n\
@@ -99,11 +100,19 @@ fn planes_are_as_fast_as_their_hosts() {
         })
     };
     let wanted = |bdp: u32| [5 * bdp / 256, 2 * bdp / 256, 2 * bdp / 256];
-    assert_eq!(limits(&compiled("", "[1]")), wanted(150_000));
-    let slow = "plane_speed = \"25Gbps\"";
-    assert_eq!(limits(&compiled(slow, "[1]")), wanted(37_500));
-    let fast = "plane_speed = \"400Gbps\"";
-    assert_eq!(limits(&compiled(fast, "[1]")), wanted(150_000));
+    let marks = |port: &PortPolicy| match port.queues[1].wred.unwrap().profile.curve {
+        Curve::Linear { kmin, kmax, .. } => (kmin, kmax),
+        other => panic!("{other:?}"),
+    };
+    for (more, bdp) in [
+        ("", 150_000),
+        ("plane_speed = \"25Gbps\"", 37_500),
+        ("plane_speed = \"400Gbps\"", 150_000),
+    ] {
+        let port = compiled(more, "[1]");
+        assert_eq!(limits(&port), wanted(bdp), "{more}");
+        assert_eq!(marks(&port), (bdp / 5, bdp * 4 / 5), "{more}");
+    }
     for low in ["[1]", "[0, 1]", "[0, 1, 2]", "[0, 1, 2, 3, 4, 5]"] {
         let port = compiled("", low);
         let weight = |queue: usize| match port.queues[queue].schedule {

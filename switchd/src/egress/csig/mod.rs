@@ -1,7 +1,7 @@
 //! \[9\] A congestion signal of a packet that leaves (CS-2): see [`super::signals`].
 //!
-//! Most are minima that a port compares with its own: [`sign_quickly`] does that in some
-//! instructions, and leaves everything else to the long way.
+//! Most are minima that a port compares with its own, or delays of packets that had none:
+//! [`sign_quickly`] does that in some instructions, and leaves everything else to the long way.
 
 use crate::packet::{Edits, Packet};
 use crate::stats::Signed;
@@ -9,8 +9,12 @@ use crate::tables::csig::{Mode, PortCsig, Quick, Row, Stamp};
 use common::time::Time;
 use common::wire::csig::{Form, Signal, Tag};
 
+/// The type of the delay in a tag.
+const DELAY: u32 = Signal::Delay.number() as u32;
+
 /// Compares the tag right before the EtherType in front of `network` with what the port writes, and
 /// replaces it if it is to. `None`, and nothing done: it is a case that takes more than that.
+/// `has_waited`: whether the packet leaves later than it came, which few are asked.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "a call costs as much as what it does")]
 pub fn sign_quickly(
@@ -18,6 +22,7 @@ pub fn sign_quickly(
     (network, len): (u16, usize),
     edits: Edits,
     quick: &Quick,
+    has_waited: impl FnOnce() -> bool,
 ) -> Option<Signed> {
     if len > quick.longest || edits.contain(Edits::UNTRUSTED) || edits.contain(Edits::TRIMMED) {
         return None;
@@ -29,6 +34,9 @@ pub fn sign_quickly(
         // TPID, T, D, S, LM: 16, 3, 1, 5 and 7 bits.
         let fields = (word >> 13 & 0x7, word & 0x1000, word >> 7 & 0x1f);
         let row = row(quick, Form::Compact, word >> 16, (fields.0, fields.1))?;
+        if fields.0 == DELAY && has_waited() {
+            return None;
+        }
         if fields.2 <= row.value {
             return Some(Signed::Kept);
         }
@@ -44,6 +52,9 @@ pub fn sign_quickly(
         let high = u32::from_be_bytes([a, b, c, d]);
         let low = u32::from_be_bytes([e, f, g, h]);
         let row = row(quick, Form::Expanded, high >> 16, (low >> 28, low & 0x80))?;
+        if low >> 28 == DELAY && has_waited() {
+            return None;
+        }
         if low >> 8 & 0xf_ffff <= row.value {
             return Some(Signed::Kept);
         }

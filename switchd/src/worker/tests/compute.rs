@@ -356,6 +356,32 @@ fn without_jobs_nothing_is_a_message() {
     }
 }
 
+/// SW-42: the switch is not talked to at the broadcast address of a network, and says nothing from
+/// it.
+#[test]
+fn a_message_to_all_is_to_nobody() {
+    let mut switch = computing(1);
+    switch.tables(|tables| tables.groups.push(Group::Broadcast));
+    let all = "10.0.0.255/32".parse().expect("a prefix");
+    switch.fib.insert(all, GroupId(3)).expect("room");
+    switch.turn();
+    // The switch knows no such job, and says so.
+    let packet = packet(3, 0, Message::KeepAlive);
+    let mut to_all = frame(0, false, &packet);
+    to_all[33] = 255;
+    to_all[24..26].fill(0);
+    let sum = checksum::of(&to_all[14..34]);
+    to_all[24..26].copy_from_slice(&sum.to_be_bytes());
+    let (src, dst) = addresses(&to_all);
+    guard(&mut to_all[34..], src, dst);
+    for (bytes, answers) in [(to_all, 0), (frame(0, false, &packet), 1)] {
+        switch.offer(0, &bytes);
+        let said: usize = switch.run().iter().map(Vec::len).sum();
+        assert_eq!(said, answers);
+    }
+    assert_eq!(switch.dropped(DropReason::Local), 1);
+}
+
 /// SW-42, SW-51: what comes from a source that may not join takes no place among what waits, at
 /// whichever worker it arrives.
 #[test]

@@ -308,7 +308,8 @@ impl Part {
 /// The bytes of a message.
 fn bytes(packet: &Packet<'_>, key: Option<&Key>) -> Vec<u8> {
     let mut bytes = vec![0; packet.len()];
-    packet.write(key, &mut bytes).expect("it fits");
+    let seal = key.map(|key| key.between(LEAF, OWN));
+    packet.write(seal, &mut bytes).expect("it fits");
     bytes
 }
 
@@ -352,7 +353,8 @@ pub(super) fn read<'a>(frame: &'a [u8], key: Option<&Key>) -> Packet<'a> {
     let message = &frame[AT..];
     let packet = Packet::read(message).expect("members say nothing wrong");
     assert!(packet.message.is_up(), "{packet:?}");
-    assert!(key.is_none_or(|key| key.sealed(message)), "no tag");
+    let is_made = |key: &Key| key.between(OWN, LEAF).made(message);
+    assert!(key.is_none_or(is_made), "no tag");
     assert!(message.len() <= HEADER_LEN + usize::from(PAYLOAD).max(Join::LEN));
     let mut again = datagram(message, OWN, PORT, PORT, 2);
     guard(&mut again[AT - udp::HEADER_LEN..], OWN, LEAF);

@@ -135,6 +135,7 @@ static void wrong_handles(void *number)
     FAILS(HOSTD_ERR_HANDLE, hostd_group_barrier(group));
     FAILS(HOSTD_ERR_HANDLE, hostd_group_set_idle(group, NULL, NULL));
     FAILS(HOSTD_ERR_HANDLE, hostd_group_uses_switches(group));
+    FAILS(HOSTD_ERR_HANDLE, hostd_group_last_was_switched(group));
     if (hostd_group_fallback(group) != NULL)
         exit(1);
     FAILS(HOSTD_ERR_HANDLE, hostd_group_start_allreduce(group, NULL, memory, 8, HOSTD_TYPE_F32, HOSTD_OP_SUM));

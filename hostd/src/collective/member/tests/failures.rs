@@ -1,6 +1,6 @@
 //! Ends of epochs, and messages that no switch should say.
 
-use super::leaf::{EPOCH, GENERATION, WORLD, World};
+use super::leaf::{EPOCH, GENERATION, HOST, SWITCH, WORLD, World};
 use super::*;
 use crate::verbs::DropReason;
 use common::wire::compute::{Chunk, Flags, Level, Levels, Message, Packet, Slot, Terms};
@@ -109,6 +109,17 @@ fn silent_switches_are_given_up() {
         world.members[1].end().map(|it| it.reason),
         Some(EndReason::NoAnswer)
     );
+    // A request to be admitted is no collective that failed.
+    let place = world.at(1, 0);
+    let admission = CollectiveRequest {
+        work: None,
+        ..work(ALL, 8, place, place)
+    };
+    world.post(1, admission);
+    let failed = |world: &World| world.members[1].statistics(0).counters.failed;
+    assert_eq!((world.ended[1].len(), failed(&world)), (1, 0));
+    world.post(1, work(ALL, 8, place, place));
+    assert_eq!((world.ended[1].len(), failed(&world)), (2, 1));
 }
 
 /// HT-50: a member that waits for one that is slow does not take the switch for lost: partial
@@ -229,7 +240,8 @@ fn who_withdraws_learns_whether_it_was_heard() {
 }
 
 /// HT-50, SW-42: a member that its leaf did not hear is named, at its own leaf and at others, to
-/// which the verdict was passed on twice. A leaf that its spine did not hear is none of its members.
+/// which the verdict was passed on twice. A leaf that its spine did not hear is none of its
+/// members.
 #[test]
 fn nobody_is_named_for_a_silent_leaf() {
     for (levels, passed_on, named) in [
@@ -354,7 +366,12 @@ fn messages_without_room_end_the_membership() {
             world.now = world.members[0].deadline();
             let (member, regions) = (&mut world.members[0], &world.regions[0]);
             member.expire(world.now);
-            assert_eq!(member.transmit(&mut [], 0, regions, world.now), None);
+            let way = Way {
+                source: HOST,
+                leaf: SWITCH,
+                most: 0,
+            };
+            assert_eq!(member.transmit(way, &mut [], regions, world.now), None);
             assert_eq!(member.phase(), Phase::Leaving);
             assert!(!member.wants_to_send(world.now) && member.deadline() > world.now);
         }
@@ -386,8 +403,15 @@ fn dropped(world: &mut World, reason: DropReason, messages: &[(u32, Message<'_>)
             message: *message,
         };
         let mut bytes = vec![0; packet.len()];
-        for (key, reason) in [(None, DropReason::CollectiveKey), (Some(&key), reason)] {
-            packet.write(key, &mut bytes).expect("it fits");
+        // Neither a message to the leaf nor one to another host counts for one to this.
+        let seals = [(SWITCH, SWITCH), (HOST, SWITCH), (HOST, HOST)];
+        let seals = seals.map(|(src, dst)| Some(key.between(src, dst)));
+        let wrong = seals
+            .into_iter()
+            .chain([None])
+            .map(|it| (it, DropReason::CollectiveKey));
+        for (seal, reason) in wrong.chain([(Some(key.between(SWITCH, HOST)), reason)]) {
+            packet.write(seal, &mut bytes).expect("it fits");
             world.deliver(0, &bytes);
             assert_eq!(world.drops.pop(), Some(reason), "{message:?}");
         }

@@ -8,11 +8,16 @@ use common::wire::compute::{Chunk, Flags, HEADER_LEN, Message, PAYLOAD_MAX, Pack
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 
 pub(super) const JOB: u32 = 77;
 pub(super) const EPOCH: u32 = 5;
 pub(super) const GENERATION: u32 = 3;
 pub(super) const SECRET: [u8; 32] = [9; 32];
+
+/// The addresses of all members, and of the leaf.
+pub(super) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+pub(super) const SWITCH: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 254));
 
 /// World ranks are these many above the ranks at the leaf.
 pub(super) const WORLD: u16 = 100;
@@ -75,14 +80,15 @@ impl Leaf {
             message,
         };
         let mut bytes = vec![0; packet.len()];
-        packet.write(Some(&self.key), &mut bytes).expect("it fits");
+        let seal = self.key.between(SWITCH, HOST);
+        packet.write(Some(seal), &mut bytes).expect("it fits");
         (to, bytes)
     }
 
     /// Takes a message of `from`; what it answers, and to whom.
     pub(super) fn take(&mut self, from: usize, bytes: &[u8]) -> Vec<(usize, Vec<u8>)> {
         let packet = Packet::read(bytes).expect("members say what can be read");
-        assert!(self.key.sealed(bytes), "without a tag");
+        assert!(self.key.between(HOST, SWITCH).made(bytes), "without a tag");
         assert_eq!((packet.job, usize::from(packet.rank)), (JOB, from));
         if self.dead {
             return Vec::new();
@@ -365,6 +371,7 @@ impl World {
         let incoming = Incoming {
             packet,
             bytes,
+            ends: (SWITCH, HOST),
             congested: false,
         };
         let taken = self.members[rank].receive(&incoming, &self.regions[rank], self.now);
@@ -374,10 +381,15 @@ impl World {
 
     fn send_all(&mut self) {
         let mut out = [0; HEADER_LEN + PAYLOAD_MAX];
+        let way = Way {
+            source: HOST,
+            leaf: SWITCH,
+            most: 1_448,
+        };
         for rank in 0..self.members.len() {
             self.members[rank].expire(self.now);
             while let Some(len) =
-                self.members[rank].transmit(&mut out, 1_448, &self.regions[rank], self.now)
+                self.members[rank].transmit(way, &mut out, &self.regions[rank], self.now)
             {
                 self.send(true, rank, &out[..len]);
             }

@@ -31,9 +31,10 @@
 //! After two round trips the oldest packet is sent again as a probe, on another path, and once more
 //! after that. What the answer to it does not name is lost. After the retransmission time-out (RFC
 //! 6298) everything is sent again, with probes as before, and ever more slowly: the time-out
-//! doubles up to the queue pair's ACK time-out. A peer that was never heard has no round trip: it
-//! is probed after thirds of the time-out, from the second one on. Without progress for
-//! `retry_count` + 1 of those the peer is gone.
+//! doubles up to the queue pair's ACK time-out. From the second one in a row on the ways are searched:
+//! eight probes are spread over the next. A peer that was never heard has no round trip: it is probed
+//! after thirds of the time-out from the first one on. Without progress for `retry_count` + 1 of
+//! those the peer is gone.
 //!
 //! An acknowledgement triggered by a packet that had already arrived shows a spurious
 //! retransmission; it doubles all waits, up to 16 times. Each second without one halves them again
@@ -71,6 +72,10 @@ const RTO_MAX: Span = Span::from_secs(2);
 /// Probes before the retransmission time-out (RFC 8985 7.2 has one; over many paths the second
 /// often finds another).
 const TAIL_PROBES: u8 = 2;
+
+/// The same after the second time-out in a row: the peer may be well, and most ways there or back
+/// be silent. Where three of four are, nine tries find one in 92 of 100 time-outs, three in 58.
+const SEARCH_PROBES: u8 = 8;
 
 /// Shortest wait for a probe: below it waiting threads are taken for lost packets.
 const TAIL_PROBE_MIN: Span = Span::from_millis(1);
@@ -341,7 +346,7 @@ impl Recovery {
             !matches!(self.state, State::Waiting(Clocks::STOPPED)),
             "nothing would end the wait"
         );
-        debug_assert!(self.probes <= TAIL_PROBES, "{} probes", self.probes);
+        debug_assert!(self.probes <= self.tail_probes(), "{} probes", self.probes);
         debug_assert!(self.backoff_shift <= BACKOFF_SHIFT_MAX, "waits too long");
     }
 
@@ -352,8 +357,9 @@ impl Recovery {
                     self.progress(now);
                 }
                 let mut clocks = self.armed(round_trip, now);
-                // Probes of a peer that was never heard are part of the time-out.
-                if round_trip.smoothed.is_none() && self.probes > 0 {
+                // Probes that are spread over the time-out are part of it.
+                let are_spread = round_trip.smoothed.is_none() || self.timeouts > 1;
+                if are_spread && self.probes > 0 {
                     clocks.rto_at = clocks.rto_at.min(self.state.clocks().rto_at);
                 }
                 self.state = State::Waiting(clocks);
@@ -495,20 +501,32 @@ impl Recovery {
             rto_at: now + rto,
             probe_at: Time::NEVER,
         };
-        if self.rules.tolerance.is_none() || self.probes >= TAIL_PROBES {
+        let most = self.tail_probes();
+        if self.rules.tolerance.is_none() || self.probes >= most {
             return clocks;
         }
         let shortest = TAIL_PROBE_MIN.times(1 << self.backoff_shift);
         let wait = match round_trip.smoothed {
-            Some(smoothed) => smoothed.times(2).max(shortest) + self.rules.ack_delay,
-            // A peer that was never heard: the ways alone may be silent, and no others were tried.
-            None if self.timeouts > 0 => rto.divided_by(u64::from(TAIL_PROBES) + 1),
-            None => return clocks,
+            None if self.timeouts == 0 => return clocks,
+            Some(smoothed) if self.timeouts < 2 => {
+                smoothed.times(2).max(shortest) + self.rules.ack_delay
+            }
+            // The ways alone may be silent. A peer that was never heard was tried on no others.
+            _ => rto.divided_by(u64::from(most) + 1),
         };
         if wait < rto {
             clocks.probe_at = now + wait;
         }
         clocks
+    }
+
+    /// Probes before the time-out that stands.
+    fn tail_probes(&self) -> u8 {
+        if self.timeouts < 2 {
+            TAIL_PROBES
+        } else {
+            SEARCH_PROBES
+        }
     }
 
     /// The retransmission time-out that stands.

@@ -238,7 +238,8 @@ fn silence_is_probed_then_backed_off_then_fatal() {
         (bed.now.since(before), bed.counters.tail_probes - probes)
     };
     let (second, third) = (until_next(), until_next());
-    assert_eq!((second.1, third.1), (2, 2));
+    // The ways are searched then.
+    assert_eq!((second.1, third.1), (2, 8));
     assert!(
         third.0 > second.0 && third.0 <= second.0.times(2),
         "{second:?} {third:?}"
@@ -249,7 +250,7 @@ fn silence_is_probed_then_backed_off_then_fatal() {
     assert!(bed.now.since(start) < micros(400_000));
 }
 
-/// HT-43, HT-63: a peer that was never heard is tried on some twenty ways before it counts as gone:
+/// HT-43, HT-63: a peer that was never heard is tried on some eighty ways before it counts as gone:
 /// where one of two switches in the middle swallows what it gets, three of four packets have no
 /// answer.
 #[test]
@@ -262,7 +263,7 @@ fn a_peer_that_was_never_heard_is_tried_often() {
     }
     let took = bed.now.since(start);
     assert!(took >= micros(8 * 536_870), "{took}");
-    assert!((20..40).contains(&tries), "{tries} times in {took}");
+    assert!((70..100).contains(&tries), "{tries} times in {took}");
 }
 
 /// HT-43, RFC 8985 7.3: a probe leaves also when the window is full, and then nothing else does.

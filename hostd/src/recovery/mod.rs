@@ -31,10 +31,10 @@
 //! After two round trips the oldest packet is sent again as a probe, on another path, and once more
 //! after that. What the answer to it does not name is lost. After the retransmission time-out (RFC
 //! 6298) everything is sent again, with probes as before, and ever more slowly: the time-out
-//! doubles up to the queue pair's ACK time-out. From the second one in a row on the ways are searched:
-//! eight probes are spread over the next. A peer that was never heard has no round trip: it is probed
-//! after thirds of the time-out from the first one on. Without progress for `retry_count` + 1 of
-//! those the peer is gone.
+//! doubles up to the queue pair's ACK time-out. From the second one in a row on the ways are
+//! searched: eight probes are spread over the next. A peer that was never heard has no round trip:
+//! it is probed after thirds of the time-out from the first one on. Without progress for
+//! `retry_count` + 1 of those the peer is gone.
 //!
 //! An acknowledgement triggered by a packet that had already arrived shows a spurious
 //! retransmission; it doubles all waits, up to 16 times. Each second without one halves them again

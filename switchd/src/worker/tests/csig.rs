@@ -364,7 +364,7 @@ fn packets_take_the_same_way_with_tags_and_without() {
 
 /// What the signals of bandwidth say in a tag of this form, of a port that has so many percent
 /// free: the least and the most, if the measure is right to 2 % of the capacity.
-fn free_in_tag(signal: Signal, form: Form, percent: f64) -> [u32; 2] {
+fn free_in_tag(signal: Signal, form: Form, percent: f64) -> [f64; 2] {
     let bandwidth = Bandwidth::default().buckets;
     let of_speed = |it: &Rate| it.bps() as f64 / SPEED.bps() as f64;
     let (lows, whole): (Vec<f64>, f64) = match signal {
@@ -379,9 +379,9 @@ fn free_in_tag(signal: Signal, form: Form, percent: f64) -> [u32; 2] {
         match form {
             Form::Compact => {
                 let begun = lows.iter().filter(|low| **low <= percent).count();
-                u32::try_from(begun).expect("few") - 1
+                f64::from(u32::try_from(begun).expect("few") - 1)
             }
-            Form::Expanded => (percent * whole / 100.0).round() as u32,
+            Form::Expanded => percent * whole / 100.0,
         }
     })
 }
@@ -427,8 +427,8 @@ fn free_under_load((estimator, window): (Estimator, u64), percent: u32, packets:
     assert_eq!(load.len() as u64 + LINE_OVERHEAD, 1250);
     let turns = |switch: &mut Switch, packets| {
         // Twenty windows at least, but little more than one of a second.
-        let windows = if window < 1_000_000 { 20.0 } else { 1.1 };
-        let count = (window as f64 * windows / 10.0) as u64;
+        let tenths = if window < 1_000_000 { 200 } else { 11 };
+        let count = window * tenths / 100;
         for _ in 0..count.max(200) {
             for _ in 0..packets {
                 switch.offer(0, &load);
@@ -451,7 +451,7 @@ fn free_under_load((estimator, window): (Estimator, u64), percent: u32, packets:
             let said = tag.expect("a tag").1.value;
             let [least, most] = free_in_tag(signal, form, f64::from(100 - percent));
             assert!(
-                (least..=most).contains(&said),
+                (least..=most).contains(&f64::from(said)),
                 "{estimator:?} over {window} µs, {percent} %, {signal:?} {form:?}: {said}"
             );
         }

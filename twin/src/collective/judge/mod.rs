@@ -90,7 +90,9 @@ impl<'a> Lost<'a> {
             EndReason::Told(Reason::ParentLost) => blamed.is_none() && self.has_spine,
             EndReason::Told(Reason::MemberLost) => match blamed {
                 Some(blamed) => self.ranks.contains(&blamed),
-                None => self.has_leaf && !self.is_without_leaf(world),
+                // A spine says so, also to members of that leaf if it was started anew while they
+                // asked to be in.
+                None => self.has_leaf && !self.seating.spines.is_empty(),
             },
             // The switch does not know the world rank of one that has never joined.
             EndReason::Told(Reason::MemberMissing) => {

@@ -62,10 +62,12 @@ lab: build
 	target/release/fabric lab up $(LAB)
 
 # The release build: the tests do the same with the other one, so both have to find the same digests. And every lossless
-# incast for 10 ms of virtual time with three seeds, for which the other one is too slow.
+# incast for 10 ms of virtual time with three seeds, and AI ECN on workloads that its model was not trained with: for
+# those the other one is too slow.
 twin: setup
 	$(CARGO) build --release -p fabric --bin fabric
 	target/release/fabric twin check
+	target/release/fabric twin train etc/aiecn.toml --judge --seeds 3,4,5
 	target/release/fabric twin soak --lossless --lasting 10ms --count 63 --seed 1
 
 # Binaries first: the tests in namespaces run the daemons that cargo built. With the examples, they have the features of

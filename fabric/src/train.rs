@@ -5,7 +5,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use twin::training::{judge, report, train, trained, untrained};
+use twin::training::{JUDGED_WITH, Judged, TRAINED_WITH, judge, report, train, trained, untrained};
 
 #[derive(Debug, Args)]
 pub(crate) struct Train {
@@ -16,23 +16,28 @@ pub(crate) struct Train {
     /// Write the report here, too, as Markdown
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Seed of all trials
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// Seeds to train with
+    #[arg(long, value_name = "SEEDS", value_delimiter = ',', default_values_t = TRAINED_WITH)]
+    train_seeds: Vec<u64>,
+    /// Seeds to judge with
+    #[arg(long, value_name = "SEEDS", value_delimiter = ',', default_values_t = JUDGED_WITH)]
+    seeds: Vec<u64>,
     /// Judge the table that FILE has already, and make none
     #[arg(long)]
     judge: bool,
 }
 
 /// In front of the table.
-fn head(seed: u64) -> String {
-    let by = if seed == 1 {
+fn head(seeds: &[u64]) -> String {
+    let list: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    let list = list.join(",");
+    let by = if seeds == TRAINED_WITH {
         "fabric twin train etc/aiecn.toml".to_owned()
     } else {
-        format!("fabric twin train --seed {seed}")
+        format!("fabric twin train --train-seeds {list}")
     };
     format!(
-        "Known scenarios of AI ECN (docs/aiecn.md), made by\n`{by}`.\n\n\
+        "Known scenarios of AI ECN (docs/aiecn.md), made by\n`{by}` with seeds {list}.\n\n\
          A scenario is known if its features are within `radius` of a row. Thresholds are in bandwidth-delay products: the\n\
          speed of the port times qos.base_rtt_microseconds."
     )
@@ -41,26 +46,33 @@ fn head(seed: u64) -> String {
 impl Train {
     pub(crate) fn run(self) -> Result<(), String> {
         let file = |error: std::io::Error| format!("{}: {error}", self.model.display());
+        let is_known = |seed: &&u64| self.train_seeds.contains(seed);
+        if let Some(seed) = self.seeds.iter().find(is_known).filter(|_| !self.judge) {
+            return Err(format!(
+                "--seeds: {seed} is trained with, and cannot judge what it made"
+            ));
+        }
         let start = Instant::now();
         let bar = spinner();
-        let text = if self.judge {
+        let (text, judged) = if self.judge {
             let text = std::fs::read_to_string(&self.model).map_err(file)?;
             let model = switchd::insight::ecn::Model::parse(&text, &self.model);
             let model = model.map_err(|error| error.to_string())?;
-            let judged = judge(&untrained(), &Arc::new(model), self.seed, &|done, all| {
+            let judged = judge(&untrained(), &Arc::new(model), &self.seeds, &|done, all| {
                 bar.set_message(format!("judging: {done} of {all} trials"));
             })?;
-            report(None, &judged)
+            (report(None, &judged), judged)
         } else {
-            let trained = train(&trained(), self.seed, &|done, all| {
+            let trained = train(&trained(), &self.train_seeds, &|done, all| {
                 bar.set_message(format!("training: {done} of {all} trials"));
             })?;
-            std::fs::write(&self.model, trained.model.to_toml(&head(self.seed))).map_err(file)?;
+            std::fs::write(&self.model, trained.model.to_toml(&head(&self.train_seeds)))
+                .map_err(file)?;
             let model = Arc::new(trained.model.clone());
-            let judged = judge(&untrained(), &model, self.seed, &|done, all| {
+            let judged = judge(&untrained(), &model, &self.seeds, &|done, all| {
                 bar.set_message(format!("judging: {done} of {all} trials"));
             })?;
-            report(Some(&trained), &judged)
+            (report(Some(&trained), &judged), judged)
         };
         bar.finish_and_clear();
         if let Some(path) = &self.report {
@@ -72,6 +84,10 @@ impl Train {
             "{text}\n{:.0} s of real time",
             start.elapsed().as_secs_f64()
         );
-        Ok(())
+        let missed: Vec<String> = judged.iter().filter_map(Judged::missed).collect();
+        if missed.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{}: {}", self.model.display(), missed.join("\n")))
     }
 }

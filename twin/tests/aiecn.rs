@@ -9,32 +9,50 @@ use switchd::insight::ecn::{Change, Model, Why};
 use twin::scenario::Scenario;
 use twin::simulation;
 use twin::training::{
-    FIXED, Hosts, Kind, Thresholds, Workload, judge, report, run, soak, train, trained, untrained,
+    FIXED, Hosts, JUDGED_WITH, Judged, Kind, TRAINED_WITH, Thresholds, Workload, judge, report,
+    run_within, soak, train, trained, untrained,
 };
 
-/// SW-24: on workloads that the model was not trained on, throughput and queue are those of the
-/// best of three fixed settings or better, and none of those is good everywhere.
+/// Judges the model that ships by workloads and seeds that it was not trained with.
+fn judged(workloads: &[Workload], seeds: &[u64]) -> Vec<Judged> {
+    assert!(seeds.iter().all(|it| !TRAINED_WITH.contains(it)));
+    let known: Vec<_> = trained().into_iter().map(|it| it.name).collect();
+    assert!(workloads.iter().all(|it| !known.contains(&it.name)));
+    let judged = judge(workloads, &Model::shipped(), seeds, &|_, _| {}).expect("trials");
+    println!("{}", report(None, &judged));
+    judged
+}
+
+/// None misses anything.
+fn all_are_fine(judged: &[Judged]) {
+    let missed: Vec<String> = judged.iter().filter_map(Judged::missed).collect();
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// SW-24: on workloads and with seeds that the model was not trained with, throughput and queue are
+/// those of the best of three fixed settings or better, in the mean of the seeds, and none of
+/// those is good everywhere. `make twin` judges those with random flows, too, which take longer.
 #[test]
 fn other_workloads_do_as_well_as_with_the_best_fixed_thresholds() {
-    let known: Vec<_> = trained().into_iter().map(|it| it.name).collect();
-    let workloads = untrained();
-    assert!(workloads.iter().all(|it| !known.contains(&it.name)));
-    let judged = judge(&workloads, &Model::shipped(), 1, &|_, _| {}).expect("trials");
-    println!("{}", report(None, &judged));
-    for one in &judged {
-        let (throughput, queue) = one.beside_best(&one.following);
-        assert!(throughput >= 0.97, "{}: {throughput}", one.name);
-        assert!(queue <= 1.10, "{}: {queue}", one.name);
-        assert_eq!(one.following.harm.1, 0, "{}: lost", one.name);
-        assert_eq!(one.following.violations, 0, "{}", one.name);
-    }
+    let mut workloads = untrained();
+    workloads.retain(|it| !matches!(it.kind, Kind::Random(..)));
+    let judged = judged(&workloads, &JUDGED_WITH[..3]);
+    all_are_fine(&judged);
     for (place, kmax) in FIXED.iter().enumerate() {
         let loses = judged.iter().any(|one| {
-            let (throughput, queue) = one.beside_best(&one.fixed[place]);
-            throughput < 0.9 || queue > 1.1
+            let beside = one.beside_best(&one.fixed[place]);
+            beside.throughput < 0.9 || beside.queue > 1.1
         });
         assert!(loses, "{kmax} would do everywhere");
     }
+}
+
+/// SW-24: the same with more seeds.
+#[test]
+#[ignore = "takes minutes: make soak"]
+fn other_workloads_do_as_well_with_many_seeds() {
+    let seeds: Vec<u64> = (3..=12).collect();
+    all_are_fine(&judged(&untrained(), &seeds));
 }
 
 /// SW-24: the same seed makes the same file and the same report, though trials run side by side;
@@ -44,7 +62,7 @@ fn the_same_seed_makes_the_same_file() {
     let small = |kind| Workload::new(kind, 2, Hosts::Dctcp, (10, 1000));
     let workloads = [small(Kind::Writers), small(Kind::Mixed(0.2))];
     let made = |seed| {
-        let trained = train(&workloads, seed, &|_, _| {}).expect("trials");
+        let trained = train(&workloads, &[seed, seed + 2], &|_, _| {}).expect("trials");
         let file = trained.model.to_toml("a test");
         (file, report(Some(&trained), &[]))
     };
@@ -58,25 +76,41 @@ fn end_of(changes: &[(Span, Change)]) -> Option<(Span, u32)> {
     changes.last().map(|(at, it)| (*at, it.after.kmax))
 }
 
-/// SW-24: 20 intervals after a step of the load thresholds have settled.
+/// SW-24: 20 intervals after a step of the load thresholds have settled, and stay for as long again
+/// and more, while all writers go on.
 #[test]
 fn a_step_of_the_load_settles() {
-    let model = Model::shipped();
-    for (first, senders) in [(2, 16), (4, 32)] {
-        let kind = Kind::Step(first);
-        let workload = Workload::new(kind, senders, Hosts::Dctcp, (100, 1000));
-        let way = Thresholds::Following(1.0, model.clone());
-        let trial = run(&workload, &way, 1).expect("a trial");
-        println!("{}: {:?}", workload.name, trial.changes);
-        // Half of the 42 ms are over when the others begin; then some end before others.
-        let (step, end) = (Span::from_millis(21), Span::from_millis(42));
-        let within: Vec<_> = trial.changes.into_iter().filter(|it| it.0 <= end).collect();
-        let (at, kmax) = end_of(&within).expect("another scenario");
-        assert!(at > step, "{at}");
-        assert!(at < step + Span::from_millis(20), "{at}");
-        assert!(kmax <= 75_000, "{kmax}");
-        assert!(trial.throughput > 0.97, "{}", trial.throughput);
+    // Half of the 84 ms are over when the others begin.
+    let (step, settled, end) = (42, 62, 84);
+    let (begin, last) = (Span::from_millis(step), Span::from_millis(settled));
+    for hosts in [Hosts::Dctcp, Hosts::Dcqcn] {
+        for (first, senders) in [(2, 16), (4, 32)] {
+            let workload = Workload::new(Kind::Step(first), senders, hosts, (100, 1000));
+            let way = Thresholds::Following(1.0, Model::shipped());
+            let trial = run_within(&workload, &way, JUDGED_WITH[0], (settled, end));
+            let trial = trial.expect("a trial");
+            println!("{}: {:?}", workload.name, trial.changes);
+            let degree = usize_of(trial.features.degree);
+            assert_eq!(degree, senders, "some have ended");
+            let changes = trial.changes.iter().filter(|it| it.0 > begin);
+            let before_end = changes.filter(|it| it.0 <= Span::from_millis(end));
+            let within: Vec<_> = before_end.cloned().collect();
+            let (at, kmax) = end_of(&within).expect("another scenario");
+            assert!(at <= last, "{at}");
+            assert!(kmax <= 75_000, "{kmax}");
+            assert!(trial.throughput > 0.97, "{}", trial.throughput);
+        }
     }
+}
+
+/// A mean of whole numbers that are all the same.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small and not negative"
+)]
+fn usize_of(degree: f64) -> usize {
+    degree.round() as usize
 }
 
 /// SW-24: a scenario that no model knows is searched, and does as well.
@@ -85,11 +119,10 @@ fn an_unknown_scenario_is_searched() {
     let nobody = Arc::new(Model::new(0.0, Model::shipped().scenarios.clone()));
     for senders in [4, 16] {
         let workload = Workload::new(Kind::Writers, senders, Hosts::Dctcp, (100, 1000));
-        let judged = judge(&[workload], &nobody, 1, &|_, _| {}).expect("trials");
-        let following = &judged[0].following;
+        let judged = judge(&[workload], &nobody, &JUDGED_WITH[..1], &|_, _| {}).expect("trials");
         println!("{}", report(None, &judged));
-        let (throughput, queue) = judged[0].beside_best(following);
-        assert!(throughput >= 0.97 && queue <= 1.10, "{throughput} {queue}");
+        all_are_fine(&judged);
+        let following = &judged[0].following[0];
         let (at, _) = end_of(&following.changes).expect("another scenario");
         assert!(at <= Span::from_millis(20), "{at}");
         let is_found = |(_, it): &(Span, Change)| it.why == Why::Found || it.why == Why::Tried;

@@ -15,15 +15,20 @@ mod soak;
 mod trial;
 mod workloads;
 
-pub use judge::{ALLOWANCE, FIXED, Judged, judge};
+pub use judge::{
+    ALLOWANCE, Beside, FIXED, JUDGED_WITH, Judged, LEAST_THROUGHPUT, LONGEST_QUEUE, judge,
+};
 pub use report::report;
 pub use soak::{Soaked, soak};
-pub use trial::{Thresholds, Trial, run};
+pub use trial::{Thresholds, Trial, run, run_within};
 pub use workloads::{Hosts, Kind, Workload, trained, untrained};
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use switchd::insight::ecn::{Features, LADDER, Model, Scenario};
+
+/// Seeds that the table that ships is trained with.
+pub const TRAINED_WITH: [u64; 2] = [1, 2];
 
 /// A scenario is known if one of its rows is no farther.
 const RADIUS: f64 = 0.5;
@@ -36,29 +41,35 @@ pub const KEPT: f64 = 0.98;
 pub struct Trained {
     /// The table.
     pub model: Model,
+    /// The seeds.
+    pub seeds: Vec<u64>,
     /// By workload: its name, the chosen Kmax in bandwidth-delay products, and by Kmax of the
-    /// ladder what it did.
+    /// ladder what it did in the mean of all seeds.
     pub workloads: Vec<(String, f64, Vec<Trial>)>,
 }
 
-/// Runs every workload with every threshold of the ladder, and chooses. `watch` is told how many of
-/// all trials are over.
+/// Runs every workload with every threshold of the ladder and every seed, and chooses. `watch` is
+/// told how many of all trials are over.
 ///
 /// # Errors
 /// The first trial that failed.
 pub fn train(
     workloads: &[Workload],
-    seed: u64,
+    seeds: &[u64],
     watch: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Trained, String> {
-    let jobs: Vec<(&Workload, f64)> = workloads
-        .iter()
-        .flat_map(|workload| LADDER.map(|kmax| (workload, kmax)))
-        .collect();
-    let trials = all(&jobs, watch, &|(workload, kmax)| {
-        run(workload, &Thresholds::Fixed(*kmax), seed)
+    let mut jobs = Vec::new();
+    for workload in workloads {
+        for kmax in LADDER {
+            jobs.extend(seeds.iter().map(|seed| (workload, kmax, *seed)));
+        }
+    }
+    let trials = all(&jobs, watch, &|(workload, kmax, seed)| {
+        run(workload, &Thresholds::Fixed(*kmax), *seed)
     })?;
-    let each = workloads.iter().zip(trials.chunks(LADDER.len()));
+    let means = trials.chunks(seeds.len().max(1)).map(Trial::mean);
+    let means: Vec<Trial> = means.collect();
+    let each = workloads.iter().zip(means.chunks(LADDER.len()));
     let workloads: Vec<_> = each
         .map(|(workload, trials)| (workload.name.clone(), choose(trials), trials.to_vec()))
         .collect();
@@ -74,6 +85,7 @@ pub fn train(
     });
     Ok(Trained {
         model: Model::new(RADIUS, scenarios.collect()),
+        seeds: seeds.to_vec(),
         workloads,
     })
 }

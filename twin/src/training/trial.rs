@@ -1,6 +1,6 @@
 //! One workload with thresholds that are fixed or follow the traffic.
 
-use super::workloads::{Hosts, Workload};
+use super::workloads::{Hosts, Kind, Workload};
 use crate::outcome::Outcome;
 use crate::scenario::Scenario;
 use crate::simulation;
@@ -10,7 +10,19 @@ use switchd::insight::ecn::{Change, Features, Model};
 
 /// Milliseconds of a trial, of which the first are not looked at: senders find their rates in them,
 /// and thresholds that follow the traffic have 20 intervals to settle.
-pub(super) const WINDOW: (u64, u64) = (22, 42);
+const WINDOW: (u64, u64) = (22, 42);
+
+/// Gigabits that random flows have time for, after as long as all of [`WINDOW`]. Most of their
+/// bytes are in a few flows: in a shorter time one of those decides which thresholds were better.
+const RANDOM_GBIT: u64 = 12;
+
+/// When a trial is looked at, in milliseconds.
+const fn window(workload: &Workload) -> (u64, u64) {
+    match workload.kind {
+        Kind::Random(..) => (WINDOW.1, WINDOW.1 + RANDOM_GBIT * 1000 / workload.gbps),
+        _ => WINDOW,
+    }
+}
 
 /// Bandwidth-delay products are computed from it: the default of `qos.base_rtt_microseconds`.
 const BASE_RTT: Span = Span::from_micros(12);
@@ -41,17 +53,50 @@ pub struct Trial {
     pub changes: Vec<(Span, Change)>,
 }
 
+impl Trial {
+    /// What the workload did in the mean of trials with several seeds; without their changes.
+    #[expect(clippy::cast_precision_loss, reason = "a number of seeds")]
+    pub fn mean(trials: &[Self]) -> Self {
+        let count = trials.len().max(1) as f64;
+        let of = |figure: &dyn Fn(&Self) -> f64| trials.iter().map(figure).sum::<f64>() / count;
+        let rows: Vec<_> = trials.iter().map(|it| it.features.row()).collect();
+        let mean = |place: usize| rows.iter().map(|row| row[place]).sum::<f64>() / count;
+        Self {
+            throughput: of(&|it| it.throughput),
+            queue: of(&|it| it.queue),
+            harm: trials
+                .iter()
+                .fold((0, 0), |sum, it| (sum.0 + it.harm.0, sum.1 + it.harm.1)),
+            features: Features::of_row(std::array::from_fn(mean)),
+            violations: trials.iter().map(|it| it.violations).sum(),
+            changes: Vec::new(),
+        }
+    }
+}
+
 /// Runs a workload.
 ///
 /// # Errors
 /// A check of the twin failed.
 pub fn run(workload: &Workload, thresholds: &Thresholds, seed: u64) -> Result<Trial, String> {
-    let (warm, end) = WINDOW;
-    let outcome = simulate(workload, thresholds, seed, end)?;
+    run_within(workload, thresholds, seed, window(workload))
+}
+
+/// Runs a workload, and looks at it within these milliseconds. It lasts until the second.
+///
+/// # Errors
+/// A check of the twin failed.
+pub fn run_within(
+    workload: &Workload,
+    thresholds: &Thresholds,
+    seed: u64,
+    (from, to): (u64, u64),
+) -> Result<Trial, String> {
+    let outcome = simulate(workload, thresholds, seed, to)?;
     Ok(look(
         &outcome,
-        Span::from_millis(warm),
-        Span::from_millis(end),
+        Span::from_millis(from),
+        Span::from_millis(to),
     ))
 }
 

@@ -3,6 +3,7 @@
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::queue::LINE_OVERHEAD;
+use std::collections::VecDeque;
 
 /// What counters of a queue say at a time. All but `flows` count from the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,31 +161,102 @@ fn linear_count(used: f64) -> f64 {
     -BUCKETS * ((BUCKETS - used).max(0.5) / BUCKETS).ln()
 }
 
-/// The mean of some intervals.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Mean {
-    sum: [f64; FEATURES],
-    count: u32,
+/// What the last intervals were like.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recent {
+    rows: VecDeque<[f64; FEATURES]>,
 }
 
-impl Mean {
-    /// Adds an interval.
-    pub(super) fn add(&mut self, features: &Features) {
-        for (sum, value) in self.sum.iter_mut().zip(features.row()) {
-            *sum += value;
+impl Recent {
+    /// Adds an interval, and keeps so many at most.
+    pub(super) fn add(&mut self, features: &Features, most: u32) {
+        self.rows.push_back(features.row());
+        while self.rows.len() > most as usize {
+            self.rows.pop_front();
         }
+    }
+
+    /// None of them matters any longer.
+    pub(super) fn clear(&mut self) {
+        self.rows.clear();
+    }
+
+    /// The mean of the last so many; `None`: there are fewer.
+    pub(super) fn mean(&self, count: u32) -> Option<Features> {
+        let from = self.rows.len().checked_sub(count as usize)?;
+        let sum = self.rows.range(from..).fold([0.0; FEATURES], |sum, row| {
+            std::array::from_fn(|place| sum[place] + row[place])
+        });
+        Some(Features::of_row(sum.map(|it| it / f64::from(count.max(1)))))
+    }
+}
+
+/// How much the utilisation differs by chance from one interval to the next. It goes by second
+/// differences, so that a line that fills, or a step, is no noise.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Noise {
+    /// The last two values.
+    last: [f64; 2],
+    /// The last second differences, in a ring.
+    bends: [f64; BENDS],
+    count: usize,
+}
+
+/// Second differences that [`Noise`] goes by.
+const BENDS: usize = 8;
+
+/// With fewer nothing is known about the noise.
+const LEAST_BENDS: usize = 3;
+
+/// Deviation of independent values of a normal distribution, in medians of their second
+/// differences: those have a deviation of the root of six, and a median of 0.674 deviations.
+const DEVIATION: f64 = 0.606;
+
+/// Two means of the utilisation are to differ by no larger part than this by chance,
+const SURE: f64 = 0.03;
+
+/// for which so many intervals are looked at at most, if that is not less than usual.
+const LONGEST: u32 = 20;
+
+impl Noise {
+    /// Adds an interval.
+    pub(super) fn add(&mut self, utilisation: f64) {
+        let [before, last] = self.last;
+        if self.count >= 2 {
+            self.bends[(self.count - 2) % BENDS] = (utilisation - 2.0 * last + before).abs();
+        }
+        self.last = [last, utilisation];
         self.count += 1;
     }
 
-    /// How many there are.
-    pub(super) const fn count(&self) -> u32 {
-        self.count
+    /// The part of the utilisation by which a mean of so many intervals may be wrong by chance:
+    /// twice its standard error. `None`: not known yet.
+    pub(super) fn chance(&self, count: u32) -> Option<f64> {
+        let known = self.count.saturating_sub(2).min(BENDS);
+        if known < LEAST_BENDS {
+            return None;
+        }
+        let mut bends = self.bends;
+        let bends = &mut bends[..known];
+        bends.sort_by(f64::total_cmp);
+        let error = bends[known / 2] * DEVIATION / f64::from(count.max(1)).sqrt();
+        Some(2.0 * error / self.last[1].max(0.1))
     }
 
-    /// The mean; zeros if there are none.
-    pub(super) fn get(&self) -> Features {
-        let count = f64::from(self.count.max(1));
-        Features::of_row(self.sum.map(|sum| sum / count))
+    /// Intervals whose mean says enough.
+    pub(super) fn wanted(&self, dwell: u32) -> u32 {
+        let most = Self::most(dwell);
+        let Some(one) = self.chance(1) else {
+            return most;
+        };
+        let mut counts = dwell..most;
+        let is_enough = |count: &u32| one <= SURE * f64::from(*count).sqrt();
+        counts.find(is_enough).unwrap_or(most)
+    }
+
+    /// Intervals that are looked at at most.
+    pub(super) fn most(dwell: u32) -> u32 {
+        dwell.max(LONGEST)
     }
 }
 
@@ -224,10 +296,39 @@ mod tests {
         assert!((found.flows - 4.13).abs() < 0.01, "{found:?}");
         assert!((found.evenness - 0.5).abs() < 1e-9, "{found:?}");
         assert_eq!(Features::of_row(found.row()), found);
-        let mut mean = Mean::default();
-        mean.add(&found);
-        mean.add(&found);
-        assert_eq!((mean.get(), mean.count()), (found, 2));
+        let mut recent = Recent::default();
+        let other = Features {
+            utilisation: 1.0,
+            ..found
+        };
+        for features in [other, found, found] {
+            recent.add(&features, 3);
+        }
+        assert_eq!((recent.mean(2), recent.mean(4)), (Some(found), None));
+        let mean = recent.mean(3).unwrap().utilisation;
+        assert!((mean - 2.0 / 3.0).abs() < 1e-9, "{mean}");
+    }
+
+    /// SW-24: a line that fills, or a step, is no noise; traffic at random is, and is looked at for
+    /// longer.
+    #[test]
+    fn noise_is_no_change() {
+        let of = |values: &[f64]| {
+            let mut noise = Noise::default();
+            values.iter().for_each(|it| noise.add(*it));
+            noise
+        };
+        assert_eq!(of(&[0.5; 4]).chance(1), None);
+        assert_eq!(of(&[0.5; 4]).wanted(2), 20);
+        let filling: Vec<f64> = (1..=9).map(|it| f64::from(it) / 10.0).collect();
+        assert_eq!(of(&filling).wanted(2), 2);
+        let step = [0.99, 0.99, 0.99, 0.99, 0.7, 0.99, 0.99, 0.99, 0.99, 0.99];
+        assert_eq!(of(&step).wanted(2), 2);
+        let random = [0.4, 0.9, 0.5, 0.6, 0.3, 0.8, 0.5, 0.9];
+        assert_eq!(of(&random).wanted(2), 20);
+        let little = [0.97, 0.99, 0.98, 0.95, 0.99, 0.96, 0.98, 0.95];
+        let wanted = of(&little).wanted(2);
+        assert!((3..20).contains(&wanted), "{wanted}");
     }
 
     /// SW-24: nothing to say about an interval in which nothing happened; and counters that begin

@@ -10,6 +10,8 @@
 //!               │  ▲ as good: again
 //!               └──┘
 //! ```
+//!
+//! What seems worse on the way down is looked at twice.
 
 /// The line counts as full from this utilisation on.
 pub(super) const FULL: f64 = 0.97;
@@ -52,6 +54,9 @@ pub(super) struct Search {
     best: f64,
     most: f64,
     left: u32,
+    /// What is being tried was worse, and is looked at once more: senders that have just got more
+    /// marks than before may not have found their rates yet.
+    is_doubted: bool,
     /// The least and the largest Kmax that may be tried.
     range: (f64, f64),
 }
@@ -66,12 +71,15 @@ impl Search {
             best: at,
             most: 0.0,
             left: TRIES,
+            is_doubted: false,
             range,
         }
     }
 
     /// The line was used so much, and this part of packets was marked, with what was tried last.
-    pub(super) fn next(&mut self, utilisation: f64, marked: f64) -> Next {
+    /// Differences of the utilisation by less than the part `chance` may mean nothing.
+    pub(super) fn next(&mut self, utilisation: f64, marked: f64, chance: f64) -> Next {
+        let worth = WORTH.max(chance);
         match self.way {
             Way::Start => {
                 self.most = utilisation;
@@ -84,16 +92,20 @@ impl Search {
                     self.go(Way::Down, self.at / 2.0)
                 }
             }
-            Way::Up if utilisation > self.most * (1.0 + WORTH) => {
+            Way::Up if utilisation > self.most * (1.0 + worth) => {
                 (self.most, self.best) = (utilisation, self.at);
                 self.go(Way::Up, self.at * 2.0)
             }
             // The first step up was no better: the way may be down.
             Way::Up if self.best <= self.begin => self.go(Way::Down, self.begin / 2.0),
-            Way::Down if utilisation >= self.most * (1.0 - WORTH) => {
+            Way::Down if utilisation >= self.most * (1.0 - worth) => {
                 self.most = self.most.max(utilisation);
                 self.best = self.at;
                 self.go(Way::Down, self.at / 2.0)
+            }
+            Way::Down if !self.is_doubted => {
+                self.is_doubted = true;
+                Next::Try(self.at)
             }
             Way::Up | Way::Down => Next::Done(self.best),
         }
@@ -115,6 +127,7 @@ impl Search {
             };
         }
         self.left -= 1;
+        self.is_doubted = false;
         (self.way, self.at) = (way, to);
         Next::Try(to)
     }
@@ -130,10 +143,12 @@ mod tests {
         let mut search = Search::new(from, range);
         let (mut at, mut tried) = (from, 0);
         loop {
-            match search.next(curve(at), 0.1) {
+            match search.next(curve(at), 0.1, 0.0) {
                 Next::Try(next) => {
                     assert!(next >= range.0 && next <= range.1, "{next}");
-                    (at, tried) = (next, tried + 1);
+                    // What is looked at once more is no other try.
+                    tried += usize::from((next - at).abs() > 1e-9);
+                    at = next;
                 }
                 Next::Done(best) => return (best, tried),
             }
@@ -161,7 +176,10 @@ mod tests {
     /// SW-24: without marks thresholds do not matter, and stay.
     #[test]
     fn nothing_is_tried_without_marks() {
-        assert_eq!(Search::new(1.0, (0.1, 8.0)).next(0.4, 0.0), Next::Done(1.0));
+        assert_eq!(
+            Search::new(1.0, (0.1, 8.0)).next(0.4, 0.0, 0.0),
+            Next::Done(1.0)
+        );
     }
 
     proptest! {
@@ -169,12 +187,12 @@ mod tests {
         #[test]
         fn every_search_ends(
             from in 0.125_f64..8.0,
-            values in proptest::collection::vec(0.0_f64..1.0, 10),
+            values in proptest::collection::vec(0.0_f64..1.0, 2 + 2 * TRIES as usize),
         ) {
             let mut search = Search::new(from, (0.125, 8.0));
             let mut ended = false;
             for value in values {
-                if let Next::Done(best) = search.next(value, value) {
+                if let Next::Done(best) = search.next(value, value, value / 8.0) {
                     prop_assert!((0.125..=8.0).contains(&best));
                     ended = true;
                     break;

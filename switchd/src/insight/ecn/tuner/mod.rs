@@ -16,12 +16,15 @@
 //! anything begins, and the last one is for the way back to the configuration, after which nothing
 //! begins. Only a step of the load is acted on whatever was before.
 
-use super::features::{Features, Mean};
+mod course;
+
+use super::features::{Features, Noise, Recent};
 use super::model::{Model, Scenario};
-use super::search::{FULL, NO_MARKS, Next, Search, TRIES, WORTH};
+use super::search::{FULL, NO_MARKS, Next, Search, TRIES};
 use super::thresholds::{Bounds, LADDER, Thresholds};
 use super::{Mode, Settings};
 use common::time::{Span, Time};
+use course::{Course, Verdict};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -44,10 +47,7 @@ const MINUTE: Span = Span::from_secs(60);
 /// another.
 const HOLDS: u32 = 64;
 
-/// Times that the model is asked about the same traffic at most.
-const CORRECTIONS: usize = 3;
-
-/// If the model has other thresholds so often in a row, the traffic has changed slowly.
+/// If the model has other thresholds so much more often than not, the traffic has changed slowly.
 const DOUBTS: u32 = 5;
 
 /// Why thresholds changed.
@@ -134,18 +134,6 @@ enum Stage {
     },
 }
 
-/// What was done about the traffic since it is what it is.
-#[derive(Clone, Debug, Default)]
-struct Course {
-    /// Thresholds that were given up because the line was less used with them, and those that the
-    /// model gave.
-    given: Vec<Thresholds>,
-    /// The most that the line was used, and Kmax then.
-    most: Option<(u32, f64)>,
-    /// The traffic has changed in a step: that is followed however much has changed before.
-    is_step: bool,
-}
-
 /// The thresholds of one queue, as they follow its traffic.
 #[derive(Clone, Debug)]
 pub struct Tuner {
@@ -153,7 +141,9 @@ pub struct Tuner {
     in_force: Thresholds,
     stage: Stage,
     course: Course,
-    mean: Mean,
+    /// Intervals since the last decision.
+    looked: Recent,
+    noise: Noise,
     /// Intervals whose features are of two thresholds.
     mixed: u32,
     /// The last changes.
@@ -175,7 +165,8 @@ impl Tuner {
             in_force: configured,
             stage: Stage::Watching,
             course: Course::default(),
-            mean: Mean::default(),
+            looked: Recent::default(),
+            noise: Noise::default(),
             mixed: 1,
             recent: VecDeque::with_capacity(CHANGES),
             hold: 0,
@@ -269,25 +260,48 @@ impl Tuner {
             }
             return None;
         }
-        self.mean.add(interval.features.as_ref()?);
-        if self.mean.count() < settings.dwell {
-            return None;
-        }
-        let mean = std::mem::take(&mut self.mean).get();
-        self.decide(&mean, interval, model)
+        let features = interval.features.as_ref()?;
+        self.looked.add(features, Noise::most(settings.dwell));
+        self.noise.add(features.utilisation);
+        let count = self.wanted(settings.dwell);
+        let mean = self.looked.mean(count)?;
+        self.looked.clear();
+        let chance = self.noise.chance(count).unwrap_or_default();
+        self.decide(&(mean, chance), interval, model)
     }
 
-    /// Decides by the mean of some intervals.
-    fn decide(&mut self, mean: &Features, interval: &Interval, model: &Model) -> Option<Change> {
+    /// Intervals that the next decision is to go by.
+    fn wanted(&self, dwell: u32) -> u32 {
+        let is_short = |mean: Features| {
+            // Twice as sure as usual, for it is looked at in each interval.
+            let chance = self.noise.chance(dwell).map(|chance| 2.0 * chance);
+            chance.is_some_and(|it| self.course.is_short(self.in_force.kmax, &mean, it))
+        };
+        match self.stage {
+            // Nothing is compared while thresholds move.
+            Stage::Moving { .. } => dwell,
+            // A line that has become much less used is acted on however random the traffic is.
+            Stage::Watching if self.looked.mean(dwell).is_some_and(is_short) => dwell,
+            _ => self.noise.wanted(dwell),
+        }
+    }
+
+    /// Decides by the mean of some intervals, and by what it may be wrong about the utilisation.
+    fn decide(
+        &mut self,
+        (mean, chance): &(Features, f64),
+        interval: &Interval,
+        model: &Model,
+    ) -> Option<Change> {
         let is_resting = matches!(self.stage, Stage::Settled { .. });
         if !is_resting && !self.may_change(interval.now) {
             self.settle();
             return None;
         }
         match std::mem::replace(&mut self.stage, Stage::Watching) {
-            Stage::Watching => self.recognise(mean, interval, model),
+            Stage::Watching => self.recognise((mean, *chance), interval, model),
             Stage::Moving { to, why } => self.go(to, why, interval),
-            Stage::Searching(search) => self.search(search, mean, interval),
+            Stage::Searching(search) => self.search(search, (mean, *chance), interval),
             Stage::Settled {
                 anchor,
                 away,
@@ -303,36 +317,57 @@ impl Tuner {
     /// Looks for the scenario in the model. Under the thresholds of a scenario the traffic may turn
     /// out to be another one: then it is looked for again, a few times, and never to a Kmax that
     /// was too short before.
-    fn recognise(&mut self, mean: &Features, interval: &Interval, model: &Model) -> Option<Change> {
-        if let Some(to) = self.repaired(mean) {
-            self.course.given.push(self.in_force);
-            let to = interval.bounds.nearest(to);
-            return self.go_if_any(to, Why::Found, interval);
+    fn recognise(
+        &mut self,
+        (mean, chance): (&Features, f64),
+        interval: &Interval,
+        model: &Model,
+    ) -> Option<Change> {
+        let known = model.known(mean);
+        match self.course.judge(self.in_force.kmax, mean, chance) {
+            Verdict::Good => {}
+            Verdict::Recovering => return None,
+            Verdict::Short(before) => return self.repair(before, known, interval),
         }
-        let Some(scenario) = model.known(mean) else {
+        let Some(scenario) = known else {
             if !self.course.given.is_empty() {
                 self.settle();
                 return None;
             }
+            // Without marks thresholds change nothing. Senders may still be finding their rates:
+            // what they are like until then is no traffic to rest at.
+            if mean.marked < NO_MARKS {
+                return None;
+            }
             let range = range(interval)?;
             let search = Search::new(mean.in_force.clamp(range.0, range.1), range);
-            return self.search(search, mean, interval);
+            return self.search(search, (mean, chance), interval);
         };
         let to = self.proposed(scenario, mean, interval);
-        self.course.given.extend(to);
+        let to = to.filter(|_| self.course.may_ask());
+        if let Some(to) = to {
+            self.course.note(to);
+        }
         self.go_if_any(to, Why::Known(scenario.name.clone()), interval)
     }
 
-    /// Twice the Kmax in force, if a larger one filled the line better.
-    fn repaired(&mut self, mean: &Features) -> Option<Thresholds> {
-        let kmax = self.in_force.kmax;
-        let (before, used) = *self.course.most.get_or_insert((kmax, mean.utilisation));
-        if mean.utilisation >= used {
-            self.course.most = Some((kmax, mean.utilisation));
-        }
-        let is_worse = mean.utilisation < used * (1.0 - WORTH) && mean.marked >= NO_MARKS;
-        let may = self.course.given.len() < CORRECTIONS && before > kmax;
-        (is_worse && may).then(|| self.in_force.at(kmax.saturating_mul(2).min(before)))
+    /// The line is less used than it was with a larger Kmax: now that the traffic shows, the model
+    /// may know better. If it does not, Kmax is doubled.
+    fn repair(
+        &mut self,
+        before: u32,
+        known: Option<&Scenario>,
+        interval: &Interval,
+    ) -> Option<Change> {
+        let now = self.in_force;
+        self.course.note(now);
+        let other = known.map(|it| (it.thresholds(interval.unit), Why::Known(it.name.clone())));
+        let other = other.filter(|(to, _)| to.kmax > now.kmax && !to.is_like(now));
+        let (to, why) = other.unwrap_or_else(|| {
+            let twice = now.kmax.saturating_mul(2).min(before);
+            (now.at(twice), Why::Found)
+        });
+        self.go_if_any(interval.bounds.nearest(to), why, interval)
     }
 
     /// The thresholds of a scenario, if there is a reason to change to them.
@@ -349,8 +384,7 @@ impl Tuner {
         let was_left = to.kmax < self.in_force.kmax && given.iter().any(|it| it.is_like(to));
         // A longer queue cannot fill a line that is full.
         let is_vain = to.kmax > self.in_force.kmax && mean.utilisation >= FULL;
-        let is_new = !was_left && !is_vain && !self.in_force.is_like(to);
-        (is_new && given.len() < CORRECTIONS).then_some(to)
+        (!was_left && !is_vain && !self.in_force.is_like(to)).then_some(to)
     }
 
     fn go_if_any(
@@ -369,10 +403,10 @@ impl Tuner {
     fn search(
         &mut self,
         mut search: Search,
-        mean: &Features,
+        (mean, chance): (&Features, f64),
         interval: &Interval,
     ) -> Option<Change> {
-        let next = search.next(mean.utilisation, mean.marked);
+        let next = search.next(mean.utilisation, mean.marked, chance);
         let (Next::Try(at) | Next::Done(at)) = next;
         let Some(to) = interval.bounds.nearest(shape(at, interval.unit)) else {
             self.settle();
@@ -415,7 +449,13 @@ impl Tuner {
         let away = if far > AWAY { away + 1 } else { 0 };
         let known = model.known(mean);
         let other = known.and_then(|scenario| self.proposed(scenario, mean, interval));
-        let doubts = if other.is_some() { doubts + 1 } else { 0 };
+        // A scenario that asks for a longer queue is asked for however often the model was.
+        let is_longer = |to: &Thresholds| to.kmax > self.in_force.kmax;
+        let other = other.filter(|to| is_longer(to) || self.course.may_ask());
+        let doubts = match other {
+            Some(_) => doubts + 1,
+            None => doubts.saturating_sub(1),
+        };
         self.stage = Stage::Settled {
             anchor: anchor.or(Some(*mean)),
             away,
@@ -423,12 +463,10 @@ impl Tuner {
         };
         let is_new = far > LEAP || away >= 2 && self.may_begin(interval.now);
         if is_new {
-            self.course = Course {
-                is_step: far > LEAP,
-                ..Course::default()
-            };
+            self.course = Course::of_step(far > LEAP);
         }
         if is_new || doubts >= DOUBTS && self.may_begin(interval.now) {
+            self.course.ask_again();
             self.enter(Stage::Watching);
         }
     }
@@ -459,7 +497,8 @@ impl Tuner {
     }
 
     fn enter(&mut self, stage: Stage) {
-        (self.stage, self.mean) = (stage, Mean::default());
+        self.stage = stage;
+        self.looked.clear();
     }
 
     /// The configured thresholds are back, for a hold. It is twice as long as the last one if no
@@ -521,7 +560,7 @@ impl Tuner {
             return None;
         }
         self.mixed = 1;
-        self.mean = Mean::default();
+        self.looked.clear();
         self.changes += 1;
         if self.recent.len() == CHANGES {
             self.recent.pop_front();

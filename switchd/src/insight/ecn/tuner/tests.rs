@@ -148,6 +148,116 @@ fn a_known_scenario_gets_its_thresholds() {
     assert_eq!(rig.tuner.counts(), (2, 0));
 }
 
+/// SW-24: senders that find their rates slowly after thresholds have become lower are waited for, as
+/// long as the line gets fuller; if it does not, thresholds become larger again.
+#[test]
+fn a_line_that_recovers_is_waited_for() {
+    for (recovers, ends) in [(0.004, 25_000), (0.0, 50_000)] {
+        let mut rig = Rig::new(knowing(MANY));
+        let mut since = 0;
+        for _ in 0..100 {
+            let kmax = rig.tuner.in_force().kmax;
+            let mut features = MANY.features(kmax);
+            since = if kmax == 25_000 { since + 1 } else { 0 };
+            if kmax == 25_000 {
+                features.utilisation = (0.95 + recovers * f64::from(since)).min(0.99);
+            }
+            rig.take(Some(features), None);
+        }
+        assert_eq!(rig.tuner.in_force().kmax, ends, "{recovers}");
+        assert_eq!(rig.tuner.stage(), "settled");
+    }
+}
+
+/// SW-24: where the line is less used under the thresholds of a scenario, and the traffic shows that
+/// it is another one, that one's thresholds are taken.
+#[test]
+fn a_line_that_is_short_asks_the_model() {
+    let (low, high) = (25_000, 400_000);
+    let mixed = |kmax: u32| Features {
+        utilisation: if kmax < 200_000 { 0.8 } else { 0.99 },
+        evenness: 0.3,
+        ..MANY.features(kmax)
+    };
+    let scenario = |name: &str, kmax: u32, row: Features| Scenario {
+        name: name.to_owned(),
+        kmin_bdp: 0.1,
+        kmax_bdp: f64::from(kmax) / 100_000.0,
+        pmax_percent: 100.0,
+        seen: vec![row.row()],
+    };
+    // Under larger thresholds it looks like the one, under smaller ones like the other.
+    let one = scenario("one", low, mixed(high));
+    let other = scenario("other", 300_000, mixed(low));
+    let mut rig = Rig::new(Model::new(0.1, vec![one, other]));
+    let mut whys = Vec::new();
+    for _ in 0..100 {
+        let features = mixed(rig.tuner.in_force().kmax);
+        whys.extend(rig.take(Some(features), None).map(|it| it.why));
+    }
+    assert!(whys.contains(&Why::Known("one".to_owned())), "{whys:?}");
+    assert_eq!(whys.last(), Some(&Why::Known("other".to_owned())));
+    assert_eq!(rig.tuner.in_force().kmax, 300_000);
+}
+
+/// SW-24: nothing is decided while senders begin and nothing is marked, and then at once.
+#[test]
+fn senders_that_begin_are_waited_for() {
+    let mut rig = Rig::new(nobody());
+    for n in 1..=20 {
+        let mut features = FEW.features(400_000);
+        (features.utilisation, features.marked) = (0.04 * f64::from(n), 0.0);
+        assert_eq!(rig.take(Some(features), None), None);
+        assert_eq!(rig.tuner.stage(), "watching");
+    }
+    let changes = rig.run(FEW, 30);
+    assert!(changes[0].0 <= 4, "{changes:?}");
+    assert_eq!(rig.tuner.in_force(), shape(FEW.knee, UNIT));
+}
+
+/// SW-24: traffic at random is looked at for as long as it takes to tell what it is like.
+#[test]
+fn traffic_at_random_is_looked_at_for_longer() {
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    let mut rig = Rig::new(knowing(MANY));
+    let mut first = None;
+    for n in 1..=100 {
+        let mut features = MANY.features(rig.tuner.in_force().kmax);
+        let part = f64::from(random.next_u32() % 1000) / 1000.0;
+        features.utilisation = (0.995 - 0.5 * part).max(0.0);
+        let change = rig.take(Some(features), None);
+        first = first.or(change.map(|_| n));
+    }
+    assert!(first.is_none_or(|it| it > 20), "{first:?}");
+    assert!(rig.tuner.counts().0 <= 4, "{:?}", rig.tuner.counts());
+}
+
+/// SW-24: a line that has become much less used under lower thresholds is acted on at once, though
+/// the traffic is random enough to be looked at for 20 intervals.
+#[test]
+fn a_much_shorter_line_is_not_looked_at_for_long() {
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    let mut rig = Rig::new(knowing(MANY));
+    let (mut low, mut up) = (None, None);
+    for n in 1..=100 {
+        let kmax = rig.tuner.in_force().kmax;
+        let mut features = MANY.features(kmax);
+        let part = f64::from(random.next_u32() % 1000) / 1000.0;
+        let most = if kmax < 50_000 { 0.6 } else { 0.995 };
+        features.utilisation = most - 0.15 * part;
+        let change = rig.take(Some(features), None);
+        let Some(change) = change else { continue };
+        if change.after.kmax < 50_000 {
+            low = low.or(Some(n));
+        } else if low.is_some() {
+            up = up.or(Some(n));
+        }
+    }
+    let (low, up) = (low.expect("the scenario's"), up.expect("repaired"));
+    assert!(rig.tuner.noise.wanted(2) > 10);
+    assert!(up - low <= 8, "{low} {up}");
+}
+
 /// SW-24: an unknown scenario is searched, and a step of the load is, too, within 20 intervals;
 /// between them nothing changes.
 #[test]

@@ -1,4 +1,4 @@
-//! Access to laboratories, one test at a time.
+//! Access to laboratories: alone, or beside others.
 
 use std::fs::{self, File};
 
@@ -6,16 +6,29 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::{LabError, RUN};
 
-/// Waits until no other test of this machine uses a laboratory: they measure time, and share the
-/// processors. Held until dropped.
+/// Waits until no other test of this machine uses a laboratory, for one that measures time or
+/// losses, or fills links: all share the processors. Held until dropped.
 ///
 /// # Errors
 /// When the lock's file cannot be used.
 pub fn exclusive() -> Result<Flock<File>, LabError> {
+    lock(FlockArg::LockExclusive)
+}
+
+/// Waits until no test has the machine for itself ([`exclusive`]), for one that asks only what
+/// happens and not when. Held until dropped.
+///
+/// # Errors
+/// When the lock's file cannot be used.
+pub fn shared() -> Result<Flock<File>, LabError> {
+    lock(FlockArg::LockShared)
+}
+
+fn lock(how: FlockArg) -> Result<Flock<File>, LabError> {
     fs::create_dir_all(RUN).map_err(LabError::io(RUN))?;
     let path = format!("{RUN}/.lock");
     let file = File::create(&path).map_err(LabError::io(path.clone()))?;
-    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| LabError::Io {
+    Flock::lock(file, how).map_err(|(_, error)| LabError::Io {
         what: path,
         source: error.into(),
     })

@@ -50,7 +50,7 @@ mod fabric;
 mod node;
 mod ports;
 
-pub use access::exclusive;
+pub use access::{exclusive, shared};
 pub use error::LabError;
 pub use fabric::{Builder, Lab};
 pub use netns::{Echo, Echoes, Output, Pinging, privileged};

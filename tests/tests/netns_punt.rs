@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lab::observe::{assert_healthy, eventually, rows, switches};
-use lab::{Echo, Lab, exclusive, privileged};
+use lab::{Echo, Lab, privileged, shared};
 use netns::Namespace;
 use serde_json::Value;
 
@@ -138,7 +138,7 @@ fn a_route_by_another_interface_is_the_kernels() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("puroute");
     assert_eq!(rig.answered("203.0.113.1"), 0);
     rig.leaf("ip route add default via 198.51.100.2");
@@ -172,7 +172,7 @@ fn a_mixed_multipath_route_is_the_kernels() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("pumixed");
     rig.leaf("ip route add 203.0.113.0/24 nexthop via 198.51.100.2 nexthop via 10.201.1.0");
     let why = rig.wait_punted("203.0.113.0/24", "", "mixed");
@@ -199,7 +199,7 @@ fn a_route_that_encapsulates_is_the_kernels() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("puencap");
     let h2 = |line: &str| {
         let output = rig.lab.host("h2").run(line.split(' ')).unwrap();
@@ -235,7 +235,7 @@ fn local_prefixes_and_many_addresses_reach_the_kernel() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("pulocal");
     rig.leaf("ip route add local 77.7.0.0/16 dev lo");
     let batch: String = (0..4200)
@@ -270,7 +270,7 @@ fn a_policy_rule_makes_the_kernel_decide() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("purule");
     rig.leaf("ip route add default via 198.51.100.2 table 100");
     let rule = format!("from {} lookup 100", rig.address("h1", false));
@@ -307,7 +307,7 @@ fn routes_for_some_packets_are_the_kernels() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("putos");
     // The spine has no way there.
     rig.leaf("ip route add 203.0.113.0/24 via 10.201.1.0");
@@ -332,7 +332,7 @@ fn a_port_in_a_bridge_is_the_bridges() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("pubridge");
     let h2 = rig.address("h2", false);
     assert_eq!(rig.answered(&h2), 3);
@@ -412,7 +412,7 @@ fn a_guest_has_vlans_vrfs_and_tunnels() {
     if !guest::available() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     guest::run_selected(IN_GUEST, Duration::from_secs(1200));
 }
 
@@ -434,7 +434,7 @@ fn frames_of_the_kernels_vlan_are_the_kernels() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("puvlan");
     let add = "link h1 name h1.5 type vlan id 5";
     if !has(&rig, add, "VLAN interfaces") {
@@ -516,7 +516,7 @@ fn packets_are_routed_through_vxlan() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     route_through_a_tunnel("puvxlan", "vxlan id 7 %n dstport 4789");
 }
 
@@ -526,7 +526,7 @@ fn packets_are_routed_through_ipip() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     route_through_a_tunnel("puipip", "ipip %n");
 }
 
@@ -536,7 +536,7 @@ fn packets_are_routed_through_gre() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     route_through_a_tunnel("pugre", "gre %n");
 }
 
@@ -546,7 +546,7 @@ fn a_port_in_a_vrf_is_the_vrfs() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("puvrf");
     if !has(&rig, "blue type vrf table 10", "VRFs") {
         return;

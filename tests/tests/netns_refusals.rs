@@ -11,7 +11,7 @@ use lab::command::run;
 use lab::observe::{assert_healthy, fabric};
 use lab::topology::Daemons;
 use lab::traffic::ping;
-use lab::{Lab, Output, exclusive, node_dir, privileged};
+use lab::{Lab, Output, node_dir, privileged, shared};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -56,7 +56,7 @@ fn an_unknown_key_is_named() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = bare("rekey");
     for (node, program) in DAEMONS {
         let path = config(&lab, node, program);
@@ -87,7 +87,7 @@ fn a_missing_interface_is_named() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = bare("remiss");
     for (node, program) in DAEMONS {
         let path = config(&lab, node, program);
@@ -112,7 +112,7 @@ fn a_large_mtu_is_refused() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = bare("remtu");
     for (node, interface, program) in [("leaf1", "h1", "switchd"), ("h1", "leaf1", "hostd")] {
         let link = ["ip", "link", "set", interface, "mtu", "9217"];
@@ -131,7 +131,7 @@ fn too_little_locked_memory_is_named() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = bare("remem");
     let ordinary = "setpriv --bounding-set -ipc_lock,-sys_resource -- prlimit --memlock=1048576";
     let ordinary: Vec<_> = ordinary.split(' ').collect();
@@ -150,7 +150,7 @@ fn a_foreign_xdp_program_is_not_replaced() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = bare("rexdp");
     let folder = tempfile::tempdir().unwrap();
     let (source, object) = (folder.path().join("pass.c"), folder.path().join("pass.o"));
@@ -191,7 +191,7 @@ fn garbage_on_the_admin_sockets_is_survived() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = fabric("regarb").size(1, 1, 2).up().unwrap();
     const SEED: u64 = 0x5eed;
     println!("seed {SEED}");

@@ -11,7 +11,7 @@ use lab::observe::{
 };
 use lab::topology::Daemons;
 use lab::traffic::{Iperf, Throughput, finish_ping, iperf, ping, start_ping};
-use lab::{Lab, capture, exclusive, privileged};
+use lab::{Lab, capture, exclusive, privileged, shared};
 
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -21,7 +21,7 @@ fn every_host_reaches_every_other() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("swping").up().unwrap();
     for v6 in [false, true] {
         for from in lab.hosts() {
@@ -41,7 +41,7 @@ fn hosts_cannot_send_from_addresses_of_others() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("swspoof").up().unwrap();
     let refused = || {
         let ports = rows(lab.switchctl("leaf1", &["ports"]).unwrap());
@@ -93,7 +93,7 @@ fn traceroute_shows_every_hop() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("swtrace").up().unwrap();
     for (v6, leaf, spines, last) in [
         (
@@ -140,7 +140,7 @@ fn a_packet_too_big_is_answered_with_the_mtu() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("swmtu").up().unwrap();
     lab.host("leaf2")
         .run(["ip", "link", "set", "h4", "mtu", "1400"])
@@ -171,7 +171,7 @@ fn what_cannot_be_delivered_is_answered() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("swunre").up().unwrap();
     for (to, what) in [
         ("10.9.9.9", "Destination Net Unreachable"),
@@ -445,7 +445,7 @@ fn a_stopped_switch_leaves_the_devices_as_they_were() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("swterm").size(1, 1, 2).up().unwrap();
     let links = || {
         lab.host("leaf1")
@@ -484,7 +484,7 @@ fn the_kernel_keeps_its_own_traffic() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("swlocal").size(2, 1, 2).up().unwrap();
     for (from, to) in [
         ("h1", "leaf1"),
@@ -520,7 +520,7 @@ fn every_queue_is_served() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("swmq").queues(4).up().unwrap();
     for v6 in [false, true] {
         let options: &[&str] = if v6 {
@@ -541,7 +541,7 @@ fn no_frame_is_malformed() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = Lab::builder()
         .name("swshark")
         .size(2, 1, 2)

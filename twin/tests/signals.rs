@@ -68,11 +68,14 @@ fn first_after(outcome: &Outcome, after: Span) -> Span {
     times[later.next().expect("something is sent") - 1]
 }
 
-/// Round trips until 80 Gb/s of the 200 are sent in one, from the first packet after a time that
-/// others follow: their round trips are without a gap.
+/// A packet and a half of 4 KiB in a round trip, as a part of the line.
+const MORE_THAN_ONE: f64 = 1.5 * 0.002;
+
+/// Round trips until 80 Gb/s of the 200 are sent in one, from the last one after a time that has no
+/// more than a packet. Probes after time-outs are such packets, too, and change no window.
 fn round_trips_to_80(outcome: &Outcome, after: Span) -> u64 {
     let mut begin = first_after(outcome, after);
-    while busy(outcome, &(begin + ROUND_TRIP..begin + ROUND_TRIP.times(2))) == 0.0 {
+    while busy(outcome, &(begin + ROUND_TRIP..begin + ROUND_TRIP.times(2))) < MORE_THAN_ONE {
         begin = first_after(outcome, begin + ROUND_TRIP);
     }
     let last = *outcome.samples.times.last().expect("samples");

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lab::observe::{eventually, rows, switches};
-use lab::{Echo, exclusive, node_dir, privileged};
+use lab::{Echo, exclusive, node_dir, privileged, shared};
 use serde_json::Value;
 
 use rig::{GAP, Rig, SETTLE};
@@ -20,7 +20,7 @@ fn hosts_of_one_network_reach_each_other_over_two_leaves() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("brtwo", 2, "");
     rig.wait_answer("h1", "192.0.2.3");
     let nodes = [("leaf1", "h1"), ("spine1", "leaf1"), ("leaf2", "spine1")];
@@ -57,7 +57,7 @@ fn stations_that_move_are_followed() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("brmove", 1, "");
     let mac = rig.mac("h1");
     rig.on("leaf1", "ip address add 192.0.2.254/24 dev br0");
@@ -136,7 +136,7 @@ fn blocked_ports_forward_nothing() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("brstp", 1, "");
     rig.wait_answer("h1", "192.0.2.2");
     let set = |state: u8, name: &str| {
@@ -263,7 +263,7 @@ fn a_guest_has_bridges_with_vlans() {
     if !guest::available() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     guest::run_selected(IN_GUEST, Duration::from_secs(1200));
 }
 
@@ -333,7 +333,7 @@ fn vlans_are_kept_apart() {
     if !privileged() || !has(VLAN_BRIDGE, "VLANs of bridges") {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::with_vlans("brvlan", "");
     for (host, other) in [("h1", "192.0.2.3"), ("h2", "192.0.2.4")] {
         rig.wait_answer(host, other);
@@ -368,7 +368,7 @@ fn blocked_vlans_forward_nothing() {
     if !privileged() || !has(VLAN_BRIDGE, "VLANs of bridges") {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::with_vlans("brvstp", "");
     let answers = || {
         [("h1", "192.0.2.3"), ("h2", "192.0.2.4")].map(|(host, other)| rig.answers(host, other, 3))
@@ -411,7 +411,7 @@ fn trunks_to_hosts_have_their_vlans() {
     {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::with_vlans("brtrunk", "");
     rig.trunk("leaf1", "h1");
     rig.on("h1", "ip address flush dev leaf1");
@@ -449,7 +449,7 @@ fn service_vlans_carry_the_tags_of_customers() {
     {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::with_vlans("brqinq", "vlan_protocol 802.1ad");
     for (host, node, address) in [
         ("h1", "leaf1", "198.51.100.1/24"),
@@ -479,7 +479,7 @@ fn vlans_of_bridges_and_ports_are_routed() {
     {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::with_vlans("brsvi", "");
     for line in [
         "sysctl -qw net.ipv4.ip_forward=1",
@@ -548,7 +548,7 @@ fn a_laboratory_of_one_network_has_no_loops() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("brlab").size(2, 2, 4).l2().up().unwrap();
     let rig = Rig { lab };
     assert_eq!(rig.lab.host("h3").address(false).to_string(), "10.0.0.3");
@@ -579,7 +579,7 @@ fn a_laboratory_keeps_vlans_apart() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let lab = switches("labvlan").size(2, 2, 4).vlans(2).up();
     if !has(VLAN_BRIDGE, "VLANs of a laboratory") {
         let refused = lab.expect_err("no such bridges").to_string();

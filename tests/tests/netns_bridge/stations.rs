@@ -1,7 +1,7 @@
 //! Stations that an operator has set, and more stations than switchd has room for.
 
 use lab::observe::{eventually, rows};
-use lab::{exclusive, privileged};
+use lab::{privileged, shared};
 
 use crate::rig::{Rig, SETTLE};
 
@@ -42,7 +42,7 @@ fn static_stations_are_followed() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::new("brstatic", 1, "");
     rig.wait_answer("h1", "192.0.2.2");
     let set = |port: &str| {
@@ -90,7 +90,7 @@ fn stations_beyond_the_room_are_the_kernels() {
     if !privileged() {
         return;
     }
-    let _alone = exclusive().unwrap();
+    let _beside = shared().unwrap();
     let rig = Rig::configured("brfull", 1, "", "[bridge]\nfdb_entries = 16");
     rig.wait_answer("h1", "192.0.2.2");
     let numbers: Vec<usize> = (1..=20).collect();

@@ -226,7 +226,7 @@ fn traffic_at_random_is_looked_at_for_longer() {
         let part = f64::from(random.next_u32() % 1000) / 1000.0;
         features.utilisation = (0.995 - 0.5 * part).max(0.0);
         let change = rig.take(Some(features), None);
-        first = first.or(change.map(|_| n));
+        first = first.or_else(|| change.map(|_| n));
     }
     assert!(first.is_none_or(|it| it > 20), "{first:?}");
     assert!(rig.tuner.counts().0 <= 4, "{:?}", rig.tuner.counts());

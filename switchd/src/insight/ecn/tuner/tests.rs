@@ -148,8 +148,8 @@ fn a_known_scenario_gets_its_thresholds() {
     assert_eq!(rig.tuner.counts(), (2, 0));
 }
 
-/// SW-24: senders that find their rates slowly after thresholds have become lower are waited for, as
-/// long as the line gets fuller; if it does not, thresholds become larger again.
+/// SW-24: senders that find their rates slowly after thresholds have become lower are waited for,
+/// as long as the line gets fuller; if it does not, thresholds become larger again.
 #[test]
 fn a_line_that_recovers_is_waited_for() {
     for (recovers, ends) in [(0.004, 25_000), (0.0, 50_000)] {
@@ -169,8 +169,8 @@ fn a_line_that_recovers_is_waited_for() {
     }
 }
 
-/// SW-24: where the line is less used under the thresholds of a scenario, and the traffic shows that
-/// it is another one, that one's thresholds are taken.
+/// SW-24: where the line is less used under the thresholds of a scenario, and the traffic shows
+/// that it is another one, that one's thresholds are taken.
 #[test]
 fn a_line_that_is_short_asks_the_model() {
     let (low, high) = (25_000, 400_000);

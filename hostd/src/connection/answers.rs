@@ -11,8 +11,9 @@ use super::transmit::Departure;
 use crate::frame::{self, AnswerFields, IncomingAnswer, PathFields, Refusal};
 use crate::memory::{RegionMemory, RegionTable};
 use crate::receive::answer::Answers;
+use crate::send::awaited::{Awaited, Lost};
 use crate::send::flight::Flight;
-use crate::verbs::{DropReason, PortSet, SendRequest, State, Status};
+use crate::verbs::{DropReason, PacketFate, PortSet, Psn, SendRequest, State, Status};
 use common::time::Time;
 use common::xdp::frame::FramePool;
 use std::ops::Range;
@@ -28,6 +29,16 @@ impl QueuePair {
         responder.answers.as_ref().is_some_and(Answers::wait)
             && (self.state.receives() || (self.state == State::Error && refused()))
             && self.is_routed()
+            && !self.holds_answers()
+    }
+
+    /// Whether the rate that a plain peer's notifications have set lets no answer leave for now. A
+    /// multipath peer bounds itself what it asks for.
+    fn holds_answers(&self) -> bool {
+        let peer = self.peer.as_ref().filter(|peer| peer.agreed.is_none());
+        // Of a queue pair that has failed nothing is held back.
+        let peer = peer.filter(|_| self.requester.sender.is_some());
+        peer.is_some_and(|peer| peer.steering.held_until().is_some())
     }
 
     /// The next packet of an answer.
@@ -91,7 +102,10 @@ impl QueuePair {
             self.counters.tx_packets += 1;
             self.counters.tx_bytes += u64::from(segment.len);
             self.counters.retransmits += u64::from(!fresh);
-            peer.steering.count_sent(choice.port, frame.len());
+            match peer.agreed {
+                Some(_) => peer.steering.count_sent(choice.port, frame.len()),
+                None => peer.steering.left(&choice, frame.len(), false, now),
+            }
             return Departure::Frame(frame, choice.port);
         }
         pool.give(frame);
@@ -169,8 +183,51 @@ impl QueuePair {
             sender.acknowledge(&ack, now, &mut peer.steering, &mut self.counters);
             effects.round_trip = sender.take_measured();
         }
+        self.learn_from(answer, expected.asked, now);
         self.complete_answered(effects, now);
         Ok(())
+    }
+
+    /// Tells congestion control of an answer that was `asked` for at this time: the window is for
+    /// what is asked for, too. A plain peer is told itself (CC-1).
+    fn learn_from(&mut self, answer: &IncomingAnswer<'_>, asked: Time, now: Time) {
+        let marked = answer.congested;
+        self.counters.marked += u64::from(marked);
+        if !answer.multipath {
+            if let Some(receiver) = self.responder.receiver.as_mut().filter(|_| marked) {
+                receiver.notifier.on_marked(now);
+            }
+            return;
+        }
+        let fate = PacketFate::Delivered {
+            newest_copy: true,
+            marked,
+        };
+        let awaited = self.requester.awaited.as_ref();
+        let outstanding = awaited.map_or(0, Awaited::outstanding);
+        if let Some(peer) = &mut self.peer {
+            peer.steering.answered(fate, (asked, outstanding), now);
+        }
+    }
+
+    /// Takes the headers of an answer whose payload a switch cut off: it is asked for again at once
+    /// (HT-42). Nobody vouches for these bytes. Returns why the packet is dropped.
+    pub(super) fn trimmed_answer(&mut self, psn: Psn, now: Time) -> DropReason {
+        let requester = &mut self.requester;
+        let (Some(peer), Some(sender)) = (&mut self.peer, &requester.sender) else {
+            return DropReason::QueuePairState;
+        };
+        let Some(awaited) = requester.awaited.as_mut().filter(|_| peer.agreed.is_some()) else {
+            return DropReason::BadIcrc;
+        };
+        let shortest = sender.shortest().unwrap_or_default();
+        let Some(asked) = awaited.trimmed(psn, shortest.divided_by(4), now) else {
+            return DropReason::BadIcrc;
+        };
+        self.counters.trimmed += 1;
+        let awaited = (asked, awaited.outstanding());
+        peer.steering.answered(PacketFate::Trimmed, awaited, now);
+        DropReason::Trimmed
     }
 
     fn complete_answered(&mut self, effects: &mut Effects, now: Time) {
@@ -193,11 +250,19 @@ impl QueuePair {
         let rto = sender.rto();
         match awaited.expire(rto, now, |psn| !flight.awaits(psn)) {
             // The peer has failed, so it answers nothing any more.
-            Ok(lost) if lost > 0 => match requester.refusal {
+            Ok(Lost { packets: 0, .. }) => {}
+            Ok(lost) => match requester.refusal {
                 Some((_, status)) => self.fail_send(status, effects),
-                None => self.counters.fast_retransmits += u64::from(lost),
+                None => {
+                    self.counters.fast_retransmits += u64::from(lost.packets);
+                    let awaited = (lost.asked, awaited.outstanding());
+                    if let Some(peer) = self.peer.as_mut().filter(|peer| peer.agreed.is_some()) {
+                        for _ in 0..lost.packets {
+                            peer.steering.answered(PacketFate::Lost, awaited, now);
+                        }
+                    }
+                }
             },
-            Ok(_) => {}
             Err(status) => self.fail_send(status, effects),
         }
     }

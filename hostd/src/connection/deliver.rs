@@ -20,7 +20,7 @@ use crate::verbs::{
 };
 use common::time::Time;
 use common::wire::int::Telemetry;
-use common::wire::roce::{Flow, Headers};
+use common::wire::roce::{Flow, Headers, Operation};
 use common::xdp::frame::{Frame, FramePool};
 use std::net::IpAddr;
 
@@ -158,6 +158,9 @@ impl QueuePair {
                     if !answered {
                         return delivery.drop_packet(frame, DropReason::ForgottenAnswer);
                     }
+                    if let Some(peer) = self.peer.as_mut().filter(|_| receiver.reorders()) {
+                        peer.steering.asked_again(now);
+                    }
                 }
                 // A plain peer takes the answer for the acknowledgement.
                 if header.question().is_none() || receiver.reorders() {
@@ -186,10 +189,18 @@ impl QueuePair {
         delivery.drop_packet(frame, reason);
     }
 
-    /// Takes the headers of a data packet whose payload a switch cut off: the peer is told at once,
-    /// if it can be (HT-42). Nothing else changes, because nobody vouches for these bytes.
-    /// Returns why the packet is dropped.
-    pub(crate) fn trimmed(&mut self, psn: Psn) -> DropReason {
+    /// Takes the headers of a packet whose payload a switch cut off. If it is of a request, the
+    /// peer is told at once, if it can be (HT-42); an answer is asked for again. Nothing else
+    /// changes, because nobody vouches for these bytes. Returns why the packet is dropped.
+    pub(crate) fn trimmed(
+        &mut self,
+        operation: Option<Operation>,
+        psn: Psn,
+        now: Time,
+    ) -> DropReason {
+        if operation.is_some_and(Operation::is_response) {
+            return self.trimmed_answer(psn, now);
+        }
         let Some(receiver) = &mut self.responder.receiver else {
             return DropReason::QueuePairState;
         };

@@ -15,7 +15,7 @@
 use crate::congestion::Controller;
 use crate::path::mix;
 use crate::stats::{PathLoad, PathSignal};
-use crate::verbs::Feedback;
+use crate::verbs::{Feedback, PacketFate};
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::roce::PathIds;
@@ -267,6 +267,29 @@ impl Lanes {
             lane.controller.on_feedback(feedback, in_flight, now);
         }
         lane.hold(count.into(), now);
+    }
+
+    /// The outcome of an answer that was `asked` for at this time is known; `outstanding` are
+    /// awaited. Answers belong to no lane: each hears of all of them.
+    pub(super) fn answered(
+        &mut self,
+        fate: PacketFate,
+        (asked, outstanding): (Time, u32),
+        now: Time,
+    ) {
+        let lanes = u64::from(self.count);
+        let feedback = Feedback {
+            path: 0,
+            entropy: 0,
+            sent: asked,
+            round_trip: None,
+            delay: None,
+            fate,
+        };
+        for lane in &mut self.lanes {
+            lane.controller.on_feedback(&feedback, outstanding, now);
+            lane.hold(lanes, now);
+        }
     }
 
     /// The outcome of a packet on `path` is not awaited any more, and says nothing of congestion.

@@ -322,7 +322,11 @@ impl QueuePair {
             self.requester.queue.complete_in_any_order();
         }
         self.responder.receiver = Some(receiver);
-        self.responder.answers = Some(Answers::new(attributes.max_dest_rd_atomic, mtu));
+        self.responder.answers = Some(Answers::new(
+            attributes.max_dest_rd_atomic,
+            mtu,
+            agreed.is_some(),
+        ));
         let window = config.window.min(send_span(agreed.as_ref()));
         let plan = SteeringPlan {
             identity,

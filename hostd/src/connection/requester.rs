@@ -280,7 +280,7 @@ impl Requester {
         if outgoing.again.is_some() {
             sender.sent_again(outgoing.psn, departed);
         } else if let (Some(again), Some(awaited)) = (&outgoing.asks_again, &mut self.awaited) {
-            awaited.asked_again(again);
+            awaited.asked_again(again, now);
         } else {
             sender.sent(outgoing.request, packets, departed);
             self.queue.sent(outgoing.psn);

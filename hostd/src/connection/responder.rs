@@ -81,10 +81,13 @@ impl Responder {
         self.resume = self.receiver.as_ref().is_some_and(Receiver::is_starved);
     }
 
-    /// Whether the peer is in the middle of a message, with multipath: more of it has to come.
+    /// Whether the peer is in the middle of a message, with multipath: more of it has to come. One
+    /// that waits for a receive loads no link.
     pub(super) fn is_amid(&self) -> bool {
         let receiver = self.receiver.as_ref().filter(|it| it.reorders());
-        receiver.is_some_and(|receiver| !self.current.assembly.is_idle() || receiver.misses())
+        receiver.is_some_and(|receiver| {
+            !receiver.is_starved() && (!self.current.assembly.is_idle() || receiver.misses())
+        })
     }
 
     /// Takes the oldest buffer back.

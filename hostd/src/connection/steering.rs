@@ -78,7 +78,16 @@ pub(super) struct Steering {
     counters: Option<Box<[PathCounters; limits::PORTS]>>,
     /// The ports of which there is something to tell.
     counted: PortSet,
+    /// The path of the newest answer, and when it left.
+    answered: LostPacket,
 }
+
+/// Notifications that come so long after an answer may be about it.
+const RECENTLY: Span = Span::from_millis(10);
+
+/// The peer asks again for answers of which the newest left so long ago: they vanished. Those
+/// that were trimmed are asked for again sooner, in a round trip.
+const VANISHED_AFTER: Span = Span::from_millis(1);
 
 fn nscc(agreed: &MultipathConfig, plan: &SteeringPlan, config: &EngineConfig) -> Nscc {
     let coalesced = config.ack_packets;
@@ -171,6 +180,7 @@ impl Steering {
             spread_lanes,
             counters: None,
             counted: PortSet::NONE,
+            answered: LostPacket::default(),
         }
     }
 
@@ -317,12 +327,30 @@ impl Steering {
     /// for, so there is no window.
     pub(super) fn choose_for_answer(&mut self, free: PortSet, now: Time) -> Choice {
         let path = self.paths.select(None, free, now);
+        self.answered = LostPacket {
+            path: path.path,
+            sent: now,
+        };
         Choice {
             port: self.paths.port(path.entropy),
             path,
             entropy: self.paths.entropy_of(&path),
             credit: 1,
         }
+    }
+
+    /// The peer asks again for what was answered: after a silence the way of the answers is left,
+    /// as after a time-out (HT-24).
+    pub(super) fn asked_again(&mut self, now: Time) {
+        if now.since(self.answered.sent) >= VANISHED_AFTER {
+            self.paths.lost(self.answered, now);
+            self.paths.timed_out(now);
+        }
+    }
+
+    /// Whether an answer left not long ago, so that what is said of congestion may be about it.
+    pub(super) fn has_answered(&self, now: Time) -> bool {
+        now.since(self.answered.sent) < RECENTLY
     }
 
     /// Passes the outcome of a packet to path selection and congestion control; `in_flight`:
@@ -355,6 +383,12 @@ impl Steering {
         }
         self.paths.on_feedback(feedback, now);
         self.lanes.feedback(feedback, in_flight, now);
+    }
+
+    /// The outcome of an answer that was `asked` for at this time, while `outstanding` are awaited.
+    /// It took a way that the peer chose, so only congestion control is told.
+    pub(super) fn answered(&mut self, fate: PacketFate, awaited: (Time, u32), now: Time) {
+        self.lanes.answered(fate, awaited, now);
     }
 
     /// A packet is sent again to learn what became of the others: its path may have lost it.

@@ -281,7 +281,8 @@ impl QueuePair {
             return Err(DropReason::UnknownOpcode);
         }
         let awaits = self.requester.awaited.as_ref();
-        if sender.flight().is_idle() && awaits.is_none_or(Awaited::is_empty) {
+        let is_idle = sender.flight().is_idle() && awaits.is_none_or(Awaited::is_empty);
+        if is_idle && !peer.steering.has_answered(now) {
             return Err(DropReason::UnexpectedNotification);
         }
         self.counters.rx_cnps += 1;

@@ -104,7 +104,7 @@ impl<M: RegionMemory> Engine<M> {
         }
         queue_pair.heard_through = port;
         if packet.trimmed {
-            let reason = queue_pair.trimmed(Psn::new(bth.psn));
+            let reason = queue_pair.trimmed(operation, Psn::new(bth.psn), now);
             self.drop_packet(frame, reason, pool);
             return self.schedule(qpn, now);
         }

@@ -41,8 +41,8 @@ pub(crate) struct Trigger {
     pub(crate) psn: Psn,
     /// Path it came on.
     pub(crate) path: u8,
-    /// One-way delay by both clocks, in units of 256 ns modulo 2¹⁶: the origin is unknown, but the
-    /// same for all paths.
+    /// One-way delay by both clocks, in units of 2⁵ ns (`CLOCK_SHIFT`) modulo 2¹⁶: the origin is
+    /// unknown, but the same for all paths.
     pub(crate) delay: u16,
     /// It was a probe.
     pub(crate) probe: bool,

@@ -76,6 +76,8 @@ pub(crate) struct IncomingAnswer<'a> {
     pub(crate) original: Option<u64>,
     /// It says that the request was done; what refuses one comes as an acknowledgement.
     pub(crate) positive: bool,
+    /// A switch marked it.
+    pub(crate) congested: bool,
     pub(crate) payload: &'a [u8],
 }
 
@@ -92,6 +94,7 @@ impl<'a> IncomingAnswer<'a> {
             positive: headers
                 .aeth
                 .is_none_or(|aeth| matches!(aeth.kind, AckKind::Ack { .. })),
+            congested: packet.congested,
             payload: frame.get(packet.payload.clone()).unwrap_or_default(),
         }
     }

@@ -89,12 +89,13 @@ impl ReceivedPacket {
     }
 }
 
-/// Whether it is a data packet of a multipath connection: others are not trimmed.
+/// Whether it may have payload and is of a multipath connection: others are not trimmed.
 fn is_data(headers: &Headers) -> bool {
     match headers.bth.opcode {
-        Opcode::Multipath(operation) => {
-            !operation.is_response() && operation != Operation::Acknowledge
-        }
+        Opcode::Multipath(operation) => !matches!(
+            operation,
+            Operation::Acknowledge | Operation::AtomicAcknowledge
+        ),
         _ => false,
     }
 }

@@ -16,7 +16,7 @@ const VANISHED: u8 = 4;
 const DOUBLINGS: u32 = 4;
 
 /// A packet that was taken for lost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LostPacket {
     /// Where it was sent.
     pub(crate) path: u8,

@@ -1,9 +1,10 @@
 //! DCQCN with a plain peer (CC-1): its notifications set the rate, and ours leave as configured.
 
+use crate::network::Network;
 use crate::plain_peer::{FIRST_OF_HOST, MTU, PlainPeer};
 use common::time::Span;
 use common::wire::roce::{Headers, Opcode, Operation};
-use hostd::verbs::{Congestion, DropReason, EngineConfig, ReadyToSend};
+use hostd::verbs::{Congestion, DropReason, EngineConfig, ReadyToSend, SendOpcode};
 use rand_pcg::Pcg64Mcg;
 
 const SEND: ReadyToSend = ReadyToSend {
@@ -144,4 +145,45 @@ fn the_interval_of_notifications_is_configured() {
         assert_eq!(cnps.count(), times, "{interval} µs");
         peer.network.close();
     }
+}
+
+/// CC-1: marked answers to RDMA READs are answered by CNPs like other data: who reads is who
+/// receives. They set the rate of the answers.
+#[test]
+fn marked_answers_are_notified() {
+    let config = EngineConfig {
+        congestion: Congestion::Dcqcn,
+        ..EngineConfig::default()
+    };
+    let mut took = Vec::new();
+    for marks in [0, 500] {
+        let mut network = Network::new(2, [config.clone(), config.clone()]);
+        let start = network.now;
+        network.impairment.marks = marks;
+        let [reader, responder] = network.connected(None);
+        for number in 0..50 {
+            let mut read = network.hosts[0].send(number, 0, 65_536);
+            read.opcode = SendOpcode::RdmaRead;
+            read.rkey = network.hosts[1].keys.rkey;
+            let posted = network.hosts[0].engine.post_send(reader, read);
+            posted.expect("room");
+            network.run(Span::from_secs(1), |network| {
+                network.hosts[0].completions.len() as u64 > number
+            });
+        }
+        let counters = [reader, responder].map(|qpn| {
+            let host = usize::from(qpn == responder);
+            let standing = network.hosts[host].engine.queue_pair_statistics(qpn);
+            standing.expect("exists").counters
+        });
+        println!("{counters:#?}");
+        let [read, answered] = counters;
+        assert_eq!(read.tx_messages, 50);
+        assert_eq!(read.marked > 500, marks > 0, "{}", read.marked);
+        assert_eq!(read.tx_cnps > 10, marks > 0, "{}", read.tx_cnps);
+        assert_eq!(answered.rx_cnps > 10, marks > 0, "{}", answered.rx_cnps);
+        took.push(network.now.since(start));
+        network.close();
+    }
+    assert!(took[1] > took[0].times(3), "{took:?}");
 }

@@ -4,7 +4,7 @@
 use crate::connection::config;
 use crate::network::Network;
 use common::time::Span;
-use hostd::verbs::{MultipathConfig, ReadyToSend, State, Status};
+use hostd::verbs::{Granularity, MultipathConfig, ReadyToSend, SendOpcode, State, Status};
 
 /// As members of groups have it: half a second, eight times over.
 const PATIENCE: ReadyToSend = ReadyToSend {
@@ -81,6 +81,45 @@ fn plain_peers_are_found_on_other_ways() {
     for (before, count) in [(0, 1), (1, 1), (12, 4)] {
         let ended = ended(400, None, before, count);
         assert!(ended <= 30, "{ended}: {before}, {count}");
+    }
+}
+
+/// HT-24, HT-34: so do those who only answer: what is asked for again leaves by another way than
+/// before, with a way for each flow as with one.
+#[test]
+fn answers_leave_silent_ways() {
+    let flows = MultipathConfig {
+        granularity: Granularity::Flow,
+        ..MultipathConfig::default()
+    };
+    let one = MultipathConfig { paths: 1, ..flows };
+    for multipath in [MultipathConfig::default(), flows, one] {
+        let (mut ended, seeds) = (0, 200);
+        for seed in 1..=seeds {
+            let configs = [config(Some(multipath)), config(Some(multipath))];
+            let mut network = Network::over(seed, configs, seed % 2 == 0);
+            let [reader, _] = network.connected_with(Some(multipath), PATIENCE);
+            for silent in [false, true] {
+                if silent {
+                    network.swallow();
+                }
+                for number in 0..3 {
+                    let mut read = network.hosts[0].send(number, 0, 10_000);
+                    read.opcode = SendOpcode::RdmaRead;
+                    read.rkey = network.hosts[1].keys.rkey;
+                    let _ = network.hosts[0].engine.post_send(reader, read);
+                }
+                network.run(Span::from_secs(20), |network| {
+                    network.hosts[0].completions.len() == if silent { 6 } else { 3 }
+                });
+            }
+            let done = network.hosts[0].completions.iter();
+            let good = done.filter(|done| done.status == Status::Success).count();
+            ended += u64::from(good < 6);
+            network.close();
+        }
+        println!("{ended} of {seeds} ended: {multipath:?}");
+        assert!(ended <= 3, "{ended}: {multipath:?}");
     }
 }
 

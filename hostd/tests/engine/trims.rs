@@ -2,6 +2,7 @@
 
 use crate::network::{Network, trim};
 use common::time::Span;
+use common::wire::roce::Headers;
 use hostd::verbs::{Congestion, DropReason, EngineConfig, MultipathConfig, SendOpcode, Status};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -19,17 +20,24 @@ fn configs(congestion: Congestion) -> [EngineConfig; 2] {
 
 /// Writes 64 KiB so often, one after the other; the time that it took.
 fn writes(network: &mut Network, qpn: u32, count: u64) -> Span {
+    moves(network, qpn, SendOpcode::RdmaWrite, count)
+}
+
+/// Moves 64 KiB so often by an operation, one after the other; the time that it took.
+fn moves(network: &mut Network, qpn: u32, opcode: SendOpcode, count: u64) -> Span {
     let start = network.now;
     let rkey = network.hosts[1].keys.rkey;
     for number in 0..count {
-        let mut write = network.hosts[0].send(number, 0, 65_536);
-        write.opcode = SendOpcode::RdmaWrite;
-        write.rkey = rkey;
-        network.hosts[0].engine.post_send(qpn, write).expect("room");
+        let mut request = network.hosts[0].send(number, 0, 65_536);
+        (request.opcode, request.rkey) = (opcode, rkey);
+        network.hosts[0]
+            .engine
+            .post_send(qpn, request)
+            .expect("room");
         let done = network.run(Span::from_secs(1), |network| {
             network.hosts[0].completions.len() as u64 == number + 1
         });
-        assert!(done, "write {number}");
+        assert!(done, "{opcode:?} {number}");
         assert_eq!(
             network.hosts[0].completions.last().map(|it| it.status),
             Some(Status::Success)
@@ -73,6 +81,112 @@ fn trimmed_packets_come_again_at_once() {
         let memory = network.hosts[1].memory.to_vec();
         assert_eq!(memory[..65_536], bytes[..65_536]);
         network.close();
+    }
+}
+
+/// HT-42: a trimmed answer to an RDMA READ is asked for again at once: no time-out, no probe, and
+/// no wait for a tolerance. Congestion control hears of it.
+#[test]
+fn trimmed_answers_come_again_at_once() {
+    for congestion in [Congestion::Fixed, Congestion::Nscc] {
+        let mut network = Network::new(36, configs(congestion));
+        let bytes = network.fill(1);
+        let [reader, _] = network.connected(Some(MultipathConfig::default()));
+        let whole = moves(&mut network, reader, SendOpcode::RdmaRead, 20);
+        network.hosts[0].completions.clear();
+        let window = |network: &Network| {
+            let queue_pair = network.hosts[0].engine.queue_pair_statistics(reader);
+            queue_pair.expect("exists").window
+        };
+        let before = window(&network);
+        network.impairment.trims = 200;
+        let trimmed = moves(&mut network, reader, SendOpcode::RdmaRead, 20);
+        let engine = &network.hosts[0].engine;
+        let read = engine.queue_pair_statistics(reader).expect("exists");
+        let read = read.counters;
+        let drops = &engine.statistics().drops;
+        println!(
+            "{whole} and {trimmed}, {before} and {}, {read:#?}",
+            window(&network)
+        );
+        assert!(read.trimmed > 200, "{}", read.trimmed);
+        assert_eq!(drops.get(DropReason::Trimmed), read.trimmed);
+        assert_eq!(drops.get(DropReason::BadIcrc), 0);
+        assert_eq!(read.timeouts + read.tail_probes + read.fast_retransmits, 0);
+        assert_eq!(read.duplicates, 0, "nothing was asked for in vain");
+        let most = whole.times(if congestion == Congestion::Fixed {
+            6
+        } else {
+            30
+        });
+        assert!(trimmed < most, "{trimmed}, {whole} without trims");
+        if congestion == Congestion::Nscc {
+            assert!(window(&network) < before / 2, "{before}");
+        }
+        let memory = network.hosts[0].memory.to_vec();
+        assert_eq!(memory[..65_536], bytes[..65_536]);
+        network.close();
+    }
+}
+
+/// CC-8: who is told how many share the link of the peer: those in the middle of a message, but not
+/// those whose packets wait for a receive that nobody posts. They load nothing, and anybody can
+/// have hundreds.
+#[test]
+fn who_waits_for_a_receive_is_no_crowd() {
+    for starved in [true, false] {
+        let mut network = Network::new(38, configs(Congestion::Nscc));
+        network.tap = Some(Vec::new());
+        let all = [0; 30].map(|_| network.connected(Some(MultipathConfig::default())));
+        let writer = all[0][0];
+        for [sender, _] in &all[1..] {
+            let mut send = network.hosts[0].send(7, 0, 200_000);
+            if !starved {
+                (send.opcode, send.rkey) = (SendOpcode::RdmaWrite, network.hosts[1].keys.rkey);
+            }
+            let posted = network.hosts[0].engine.post_send(*sender, send);
+            posted.expect("room");
+        }
+        network.pass(Span::from_micros(if starved { 2_000 } else { 100 }));
+        network.impairment.trims = 200;
+        let mut write = network.hosts[0].send(1, 0, 65_536);
+        (write.opcode, write.rkey) = (SendOpcode::RdmaWrite, network.hosts[1].keys.rkey);
+        let posted = network.hosts[0].engine.post_send(writer, write);
+        posted.expect("room");
+        network.run(Span::from_secs(1), |network| {
+            network.hosts[0].completions.iter().any(|it| it.wr_id == 1)
+        });
+        let mut told = 0;
+        for frame in network.tap.take().expect("a tap") {
+            let headers = Headers::parse(&frame[42..]).map(|it| it.0);
+            let Ok(headers) = headers else { continue };
+            let marks = headers.sack.and_then(|it| it.marks);
+            let count = marks.and_then(|it| it.crowd.count());
+            told = told.max(count.filter(|_| headers.bth.dest_qp == writer).unwrap_or(0));
+        }
+        println!("{told} are told of");
+        assert_eq!(told >= 16, !starved, "{told}");
+        network.close();
+    }
+}
+
+/// CC-7: marks of answers to RDMA READs make the window of what is asked for smaller.
+#[test]
+fn marked_answers_slow_the_reader_down() {
+    for congestion in [Congestion::Auto, Congestion::Dctcp] {
+        let windows = [0, 900].map(|marks| {
+            let mut network = Network::new(37, configs(congestion));
+            let [reader, _] = network.connected(Some(MultipathConfig::default()));
+            network.impairment.marks = marks;
+            moves(&mut network, reader, SendOpcode::RdmaRead, 50);
+            let read = network.hosts[0].engine.queue_pair_statistics(reader);
+            let read = read.expect("exists");
+            assert_eq!(read.counters.marked > 500, marks > 0);
+            network.close();
+            read.window
+        });
+        println!("{congestion:?}: {windows:?}");
+        assert!(windows[1] < windows[0] / 2, "{congestion:?}: {windows:?}");
     }
 }
 

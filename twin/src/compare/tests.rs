@@ -26,17 +26,18 @@ fn shipped_matrices_are_compared() {
 }
 
 /// HT-34, HT-42, CC-8: as uet-htsim, the transport needs no time-out in an incast, and sprays a
-/// permutation about as well as it can be done: 194 µs for 16 flows of 2 MB.
+/// permutation about as well as it can be done: 194 µs for 16 flows of 2 MB, and 2,463 for 15 into
+/// one host.
 #[test]
 fn the_transport_reaches_the_given_figures() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/matrices"));
-    for (only, slack) in [("permutation-16", 1.0), ("incast-15", 1.005)] {
+    for only in ["permutation-16", "incast-15"] {
         let comparison = Comparison::load(folder, None, None, only).expect("a matrix");
         let scenario = comparison.scenario(&comparison.matrices[0]).expect("it");
         for seed in 1..4 {
             let row = comparison.row(&run(&scenario, seed).expect("a run"));
             let (tail, given) = (row.tail.expect("done"), row.given.expect("a figure"));
-            assert!(tail <= given * slack, "{only}, seed {seed}: {tail} µs");
+            assert!(tail <= given, "{only}, seed {seed}: {tail} µs");
             assert_eq!(row.timeouts, 0, "{only}, seed {seed}");
         }
     }

@@ -94,6 +94,11 @@ impl Sender {
         }
     }
 
+    /// The shortest round-trip time; `None`: none was measured.
+    pub(super) fn shortest(&self) -> Option<Span> {
+        self.rtt.shortest()
+    }
+
     /// Packets that may leave at present.
     pub(super) fn credit(&self, steering: &Steering) -> u32 {
         if self.recovery.may_send() {

@@ -56,8 +56,49 @@ struct Answer {
     end: u32,
     /// Where it began.
     begin: u32,
+    /// Bit i: packet i is sent again first, alone.
+    again: u64,
     /// All of it was sent once.
     complete: bool,
+}
+
+impl Answer {
+    /// Whether packets of it are to be sent.
+    fn is_unsent(&self) -> bool {
+        self.next < self.end || self.again != 0
+    }
+
+    /// The packet that is next, and what it says of its place.
+    fn following(&self) -> (u32, Position) {
+        if self.again != 0 {
+            return (self.again.trailing_zeros(), Position::Only);
+        }
+        let first = self.next == self.begin;
+        let position = match (first, self.next + 1 == self.end) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, true) => Position::Last,
+            (false, false) => Position::Middle,
+        };
+        (self.next, position)
+    }
+
+    /// Packets from `from` to `end` are to be sent again, beside what is sent at present: each
+    /// alone, if the peer is `selective`, and otherwise all from there on, for it takes them in
+    /// order.
+    fn repeat(&mut self, (from, end): (u32, u32), selective: bool) {
+        if self.next >= self.end && self.again == 0 {
+            (self.begin, self.next, self.end) = (from, from, end);
+        } else if selective && end <= u64::BITS {
+            let bits = (from..end).filter(|place| !(self.next..self.end).contains(place));
+            self.again |= bits.fold(0, |bits, place| bits | 1 << place);
+        } else {
+            if from < self.next {
+                (self.begin, self.next) = (from, from);
+            }
+            self.end = self.end.max(end);
+        }
+    }
 }
 
 /// A packet of an answer.
@@ -81,17 +122,21 @@ pub(crate) struct Answers {
     ring: VecDeque<Answer>,
     most: usize,
     mtu: u16,
+    /// The peer takes packets in any order.
+    selective: bool,
     /// Answers with packets to send.
     unsent: u32,
 }
 
 impl Answers {
-    /// No answers; at most `most` are remembered, in packets of `mtu` bytes.
-    pub(crate) fn new(most: u8, mtu: u16) -> Self {
+    /// No answers; at most `most` are remembered, in packets of `mtu` bytes. `selective`: the peer
+    /// takes them in any order.
+    pub(crate) fn new(most: u8, mtu: u16, selective: bool) -> Self {
         Self {
             ring: VecDeque::new(),
             most: usize::from(most),
             mtu: mtu.max(1),
+            selective,
             unsent: 0,
         }
     }
@@ -167,6 +212,7 @@ impl Answers {
             next: 0,
             end: packets,
             begin: 0,
+            again: 0,
             complete: false,
         });
         self.unsent += 1;
@@ -179,7 +225,7 @@ impl Answers {
 
     fn forget_oldest(&mut self) {
         if let Some(oldest) = self.ring.pop_front() {
-            self.unsent -= u32::from(oldest.next < oldest.end);
+            self.unsent -= u32::from(oldest.is_unsent());
         }
     }
 
@@ -213,16 +259,8 @@ impl Answers {
             }
             _ => return false,
         };
-        let end = from + packets;
-        let was_unsent = answer.next < answer.end;
-        if was_unsent {
-            if from < answer.next {
-                (answer.begin, answer.next) = (from, from);
-            }
-            answer.end = answer.end.max(end);
-        } else {
-            (answer.begin, answer.next, answer.end) = (from, from, end);
-        }
+        let was_unsent = answer.is_unsent();
+        answer.repeat((from, from + packets), self.selective);
         self.unsent += u32::from(!was_unsent);
         true
     }
@@ -232,24 +270,18 @@ impl Answers {
         if self.unsent == 0 {
             return None;
         }
-        let answer = self.ring.iter().find(|answer| answer.next < answer.end)?;
-        let offset = answer.next * u32::from(self.mtu);
+        let answer = self.ring.iter().find(|answer| answer.is_unsent())?;
+        let (place, position) = answer.following();
+        let offset = place * u32::from(self.mtu);
         let (kind, memory, len) = match answer.what {
             What::Atomic(original) => (AnswerKind::Atomic(original), None, 0),
             What::Read { memory, len, .. } => {
-                let first = answer.next == answer.begin;
-                let position = match (first, answer.next + 1 == answer.end) {
-                    (true, true) => Position::Only,
-                    (true, false) => Position::First,
-                    (false, true) => Position::Last,
-                    (false, false) => Position::Middle,
-                };
                 let left = len.saturating_sub(offset).min(u32::from(self.mtu));
                 (AnswerKind::Read(position), memory, left)
             }
         };
         Some(AnswerSegment {
-            psn: answer.first.plus(answer.next),
+            psn: answer.first.plus(place),
             kind,
             msn: answer.msn,
             memory,
@@ -260,27 +292,29 @@ impl Answers {
 
     /// That packet has left. Whether its answer was sent for the first time.
     pub(crate) fn sent(&mut self) -> bool {
-        let unsent = |answer: &&mut Answer| answer.next < answer.end;
+        let unsent = |answer: &&mut Answer| answer.is_unsent();
         let Some(answer) = self.ring.iter_mut().find(unsent) else {
             return false;
         };
-        let fresh = !answer.complete;
-        answer.next += 1;
-        if answer.next == answer.end {
-            answer.complete = true;
-            self.unsent -= 1;
+        let fresh = !answer.complete && answer.again == 0;
+        if answer.again != 0 {
+            answer.again &= answer.again - 1;
+        } else {
+            answer.next += 1;
+            answer.complete |= answer.next == answer.end;
         }
+        self.unsent -= u32::from(!answer.is_unsent());
         fresh
     }
 
     /// The answer that is sent first cannot be: its memory is gone. Whether the peer never got it
     /// whole.
     pub(crate) fn fail(&mut self) -> bool {
-        let unsent = |answer: &&mut Answer| answer.next < answer.end;
+        let unsent = |answer: &&mut Answer| answer.is_unsent();
         let Some(answer) = self.ring.iter_mut().find(unsent) else {
             return false;
         };
-        answer.next = answer.end;
+        (answer.next, answer.again) = (answer.end, 0);
         self.unsent -= 1;
         !answer.complete
     }

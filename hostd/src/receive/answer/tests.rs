@@ -22,7 +22,7 @@ impl Bed {
             regions,
             rkey: keys.rkey,
             lkey: keys.lkey,
-            answers: Answers::new(most, MTU),
+            answers: Answers::new(most, MTU, false),
             access: Access::ALL_REMOTE,
         }
     }
@@ -102,6 +102,52 @@ fn reads_are_answered_at_their_numbers() {
     let mut other_key = rest;
     other_key.rkey ^= 1;
     assert!(!bed.answers.ask_again(&other_key, Psn::new(0)));
+}
+
+/// HT-41: what is asked for again while the rest of an answer leaves is sent again alone if the
+/// peer takes packets in any order, and with all that follows it otherwise.
+#[test]
+fn parts_are_asked_for_again_while_the_rest_leaves() {
+    for selective in [true, false] {
+        let mut bed = Bed::new(4);
+        bed.answers = Answers::new(4, MTU, selective);
+        bed.ask(&bed.read(0, 6 * 256), 10).expect("allowed");
+        let mut sent = Vec::new();
+        let mut send = |bed: &mut Bed, count: usize| {
+            for _ in 0..count {
+                let next = bed.answers.next().expect("more to send");
+                assert_eq!(
+                    u32::from(next.len) + next.offset,
+                    256 * (next.psn.value() - 9)
+                );
+                sent.push(next.psn.value());
+                let is_first = !sent[..sent.len() - 1].contains(&next.psn.value());
+                let fresh = bed.answers.sent();
+                assert!(!selective || fresh == is_first);
+            }
+        };
+        send(&mut bed, 4);
+        for (from, count) in [(1, 2), (2, 1)] {
+            let part = bed.read(u64::from(from) * 256, count * 256);
+            assert!(bed.answers.ask_again(&part, Psn::new(10 + from)));
+        }
+        let rest = if selective { 4 } else { 5 };
+        send(&mut bed, rest);
+        assert!(!bed.answers.wait());
+        // Once all has left parts are asked for in any order.
+        for from in [5, 0] {
+            let part = bed.read(u64::from(from) * 256, 256);
+            assert!(bed.answers.ask_again(&part, Psn::new(10 + from)));
+        }
+        let rest = if selective { 2 } else { 6 };
+        send(&mut bed, rest);
+        assert!(!bed.answers.wait() && bed.answers.next().is_none());
+        let expected: &[u32] = match selective {
+            true => &[10, 11, 12, 13, 11, 12, 14, 15, 10, 15],
+            false => &[10, 11, 12, 13, 11, 12, 13, 14, 15, 10, 11, 12, 13, 14, 15],
+        };
+        assert_eq!(sent, expected);
+    }
 }
 
 /// HT-1: an atomic operation is done once, however often it comes.

@@ -18,6 +18,10 @@ use std::collections::VecDeque;
 /// Doublings of the wait for an answer at most.
 const TRIES_MAX: u32 = 8;
 
+/// Parts of the time until the peer counts as gone that one wait may take at most: the ways there
+/// or back may be silent, and each try takes another one. Where three of four are, 30 find one.
+const PARTS: u64 = 32;
+
 /// How long answers may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -42,6 +46,10 @@ struct Asked {
     missing: u64,
     /// Bit i: and it is to be asked for again.
     again: u64,
+    /// Bit i: it was asked for again.
+    repeated: u64,
+    /// When it was asked for last, in whole or in part.
+    at: Time,
 }
 
 /// An answer that was awaited.
@@ -53,6 +61,16 @@ pub(crate) struct Expected {
     pub(crate) index: u32,
     /// The packet that asked for it, and how many answers that asked for.
     pub(crate) question: (Psn, u32),
+    /// When it was asked for last.
+    pub(crate) asked: Time,
+}
+
+/// Answers that are lost, and are to be asked for again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) packets: u32,
+    /// When the oldest of them was asked for last.
+    pub(crate) asked: Time,
 }
 
 /// Answers to ask for again.
@@ -163,6 +181,8 @@ impl Awaited {
             index,
             missing: u64::MAX >> (u64::BITS - packets.clamp(1, u64::BITS)),
             again: 0,
+            repeated: 0,
+            at: now,
         });
         self.outstanding += packets;
     }
@@ -175,6 +195,7 @@ impl Awaited {
             request: asked.request,
             index: asked.index + bit,
             question: (asked.first, asked.packets),
+            asked: asked.at,
         })
     }
 
@@ -205,6 +226,24 @@ impl Awaited {
         self.find_gap(now);
     }
 
+    /// Answers that are missing.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// That answer came without its payload, and is to be asked for again. One that was asked for
+    /// again less than `least` ago cannot be meant. Nobody vouches for what says so: all that it
+    /// may cost is one question. When it was asked for last; `None`: nothing is to be done.
+    pub(crate) fn trimmed(&mut self, psn: Psn, least: Span, now: Time) -> Option<Time> {
+        let asked = self.asked.iter_mut().find(|asked| asked.covers(psn))?;
+        let bit = 1 << psn.since(asked.first);
+        let at = asked.at;
+        if asked.repeated & bit != 0 && now.since(at) < least {
+            return None;
+        }
+        (asked.mark(bit) > 0).then_some(at)
+    }
+
     /// Starts the clock of the oldest gap, if there is one that it does not run for.
     fn find_gap(&mut self, now: Time) {
         let oldest = self.asked.front().map(Asked::oldest_missing);
@@ -223,8 +262,8 @@ impl Awaited {
         gap.min(self.silent_at)
     }
 
-    /// Marks what is lost by the clocks, and returns how many answers that are. `arrived` tells
-    /// whether the peer has a packet.
+    /// Marks what is lost by the clocks, and returns it. `arrived` tells whether the peer has a
+    /// packet.
     ///
     /// # Errors
     /// The peer does not answer any more.
@@ -233,13 +272,17 @@ impl Awaited {
         rto: Span,
         now: Time,
         arrived: impl Fn(Psn) -> bool,
-    ) -> Result<u32, Status> {
-        let mut lost = 0;
+    ) -> Result<Lost, Status> {
+        let oldest = self.asked.iter().find(|asked| asked.again != asked.missing);
+        let mut lost = Lost {
+            packets: 0,
+            asked: oldest.map_or(now, |asked| asked.at),
+        };
         if let (Some((oldest, at)), Some(newest)) = (self.gap, self.newest)
             && at <= now
         {
             for asked in &mut self.asked {
-                lost += asked.mark(asked.before(newest));
+                lost.packets += asked.mark(asked.before(newest));
             }
             self.gap = Some((oldest, now + rto));
         }
@@ -257,11 +300,13 @@ impl Awaited {
         }
         for asked in &mut self.asked {
             if arrived(asked.first) {
-                lost += asked.mark(u64::MAX);
+                lost.packets += asked.mark(u64::MAX);
             }
         }
         self.tries = (self.tries + 1).min(TRIES_MAX);
-        self.silent_at = now + rto.times(1 << self.tries);
+        let longest = self.patience.give_up.map(|most| most.divided_by(PARTS));
+        let wait = rto.times(1 << self.tries);
+        self.silent_at = now + longest.map_or(wait, |longest| wait.min(longest.max(rto)));
         Ok(lost)
     }
 
@@ -284,11 +329,14 @@ impl Awaited {
     }
 
     /// That was done.
-    pub(crate) fn asked_again(&mut self, again: &Again) {
+    pub(crate) fn asked_again(&mut self, again: &Again, now: Time) {
         let covers = |asked: &&mut Asked| asked.covers(again.psn);
         if let Some(asked) = self.asked.iter_mut().find(covers) {
             let bits = u64::MAX >> (u64::BITS - again.packets.clamp(1, u64::BITS));
-            asked.again &= !(bits << again.psn.since(asked.first));
+            let bits = bits << again.psn.since(asked.first);
+            asked.again &= !bits;
+            asked.repeated |= bits;
+            asked.at = now;
         }
     }
 }

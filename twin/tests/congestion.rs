@@ -463,3 +463,39 @@ fn a_congested_path_slows_down_alone() {
         assert!(2 * path < connection, "{name}");
     }
 }
+
+/// CC-8: a flow beside a hundred that their own links hold to 100 Mb/s each shares its target's
+/// link with those, and yet has most of what they leave: who has much of a link is told of few. The
+/// others are none the worse for it.
+#[test]
+fn a_crowd_of_slow_flows_leaves_the_rest_to_a_fast_one() {
+    let star = STAR.replace("hosts = 9", "hosts = 102");
+    let mut text = format!(
+        "{star}{TRIMMING}[qos.queue.wred]\nmin_bytes = 35000\nmax_bytes = 140000\n\
+         probability_percent = 100.0\n[host]\nack_packets = 4\nbase_rtt = \"14us\"\n\
+         congestion = \"nscc\"\n"
+    );
+    text += &flow("h1", "h102", Span::from_micros(500), 4 * LINE);
+    for host in 2..=101 {
+        text += &flow(&format!("h{host}"), "h102", Span::ZERO, LINE / 100);
+        let _ = write!(
+            text,
+            "[[fault]]\nkind = \"slow-link\"\nlink = \"h{host}-s1\"\npart = 0.001\n"
+        );
+    }
+    let scenario = Scenario::parse(&text, "slow", &|file| Err(format!("no {file}")));
+    let scenario = scenario.unwrap_or_else(|refusal| panic!("{}", refusal.reason));
+    for seed in 1..=3 {
+        let outcome = run(&scenario, seed).unwrap_or_else(|failure| panic!("{failure}"));
+        let during = Span::from_millis(1)..Span::from_millis(4);
+        let wire = wire(&outcome, "h1", "s1");
+        let part = busy(&outcome, wire, &during);
+        println!(
+            "seed {seed}: {part} of the line, {} ns in all",
+            outcome.duration_ns
+        );
+        assert!(part > 0.85, "seed {seed}: {part}");
+        // Those that are slow take as long without it.
+        assert!(outcome.duration_ns < 25_000_000, "seed {seed}");
+    }
+}

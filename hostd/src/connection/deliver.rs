@@ -540,12 +540,13 @@ impl QueuePair {
     }
 
     /// The acknowledgement or notification of congestion that is due, through one of the `open`
-    /// ports. `crowd`: queue pairs of this host that are in the middle of a message.
+    /// ports. `crowd`: queue pairs of this host that are in the middle of a message, and packets
+    /// that have come for all.
     pub(crate) fn acknowledge(
         &mut self,
         open: PortSet,
         pool: &mut FramePool,
-        crowd: u32,
+        crowd: (u32, u64),
         now: Time,
     ) -> Departure {
         if !self.wants_to_acknowledge(now) {
@@ -585,7 +586,10 @@ impl QueuePair {
             return Departure::Frame(frame, way);
         }
         let loss = receiver.suspects_loss(now);
-        receiver.reports.on_crowd(crowd);
+        let (crowd, packets) = crowd;
+        receiver
+            .reports
+            .on_crowd(crowd, (packets, self.counters.rx_packets));
         let fields = receiver.ack_fields(peer.qpn, peer.min_rnr_timer, credits, loss);
         let mut headers = fields.headers();
         peer.label(&mut headers);

@@ -136,7 +136,7 @@ impl<M: RegionMemory> Engine<M> {
                 return;
             };
             self.to_acknowledge.pop(ports);
-            let crowd = self.crowd;
+            let crowd = (self.crowd, self.statistics.delivered);
             let Some((queue_pair, mut delivery)) = self.delivery(qpn, pool, now) else {
                 continue;
             };

@@ -9,6 +9,7 @@
 //!   shared     [10] receives of several queue pairs reflect [11] what CSIG tags said
 //!   whole      [9] messages that are whole before their turn
 //!   telemetry  [11] how much of the worst link is used
+//!   share      [11] what part of all packets are this one's
 //!
 //!          expected                              expected + capacity
 //!   ──────────┼──────────────────────────────────────────┼──────────▶ PSN
@@ -30,6 +31,7 @@ mod reflect;
 pub(crate) mod report;
 pub(crate) mod respond;
 mod sequence;
+mod share;
 pub(crate) mod shared;
 mod telemetry;
 mod whole;

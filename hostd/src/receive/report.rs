@@ -5,6 +5,7 @@
 //! and when a loss is suspected.
 
 use super::reflect::Reflector;
+use super::share::Share;
 use super::telemetry::Observer;
 use crate::frame::{DataHeader, Refusal, Report, SackFields, Trigger, under_way};
 use crate::verbs::Psn;
@@ -46,6 +47,7 @@ pub(crate) struct Reports {
     trims: bool,
     /// How large a crowd the peer was told of last; zero: of none.
     told: Crowd,
+    share: Share,
     /// Newest flowlet of a packet that was delivered in order.
     flowlet: u16,
     /// A plain peer was told to repeat from the expected packet on: by a NAK, or by an RNR NAK.
@@ -82,6 +84,7 @@ impl Reports {
             cut: false,
             trims: false,
             told: Crowd::default(),
+            share: Share::default(),
             flowlet: 0,
             told_to_repeat: false,
             dropped: Psn::default(),
@@ -152,11 +155,12 @@ impl Reports {
         self.cut
     }
 
-    /// `count` queue pairs of this host are in the middle of a message: the next acknowledgement
-    /// tells the peer, if it tells of marks or trims anyway, or if that is news and packets of the
-    /// peer were trimmed. Small crowds are no business of the peer's: its congestion control
-    /// manages alone.
-    pub(crate) fn on_crowd(&mut self, count: u32) {
+    /// `count` queue pairs of this host are in the middle of a message, and so many packets have
+    /// come for all and for this one: the next acknowledgement tells the peer how many share the
+    /// link, if it tells of marks or trims anyway, or if that is news and packets of the peer were
+    /// trimmed. Small crowds are no business of the peer's: its congestion control manages alone.
+    pub(crate) fn on_crowd(&mut self, count: u32, packets: (u64, u64)) {
+        let count = self.share.crowd(count, packets);
         let told = if count >= CROWD_MIN {
             Crowd::new(count)
         } else if self.told == Crowd::default() {

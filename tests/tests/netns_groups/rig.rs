@@ -194,7 +194,7 @@ impl Rig {
         let least = std::sync::Mutex::new([u64::MAX; 2]);
         let member = |context: Context, mut group: Group| {
             check(&context, &mut group, 4, 0).unwrap();
-            for seed in 1..6 {
+            for seed in 1..11 {
                 group.barrier().unwrap();
                 let before = counts();
                 group.barrier().unwrap();

@@ -126,7 +126,7 @@ fn the_crowd_is_told_as_news() {
         if trims {
             assert!(receiver.reports.on_trimmed(Psn::new(101)));
         }
-        receiver.reports.on_crowd(crowd);
+        receiver.reports.on_crowd(crowd, (0, 0));
         let sack = receiver.ack_fields(1, 0, None, false).multipath;
         let marks = sack.expect("with multipath").marks;
         receiver.reports.on_left();

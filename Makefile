@@ -116,6 +116,7 @@ soak: setup
 	target/release/fabric twin soak --for $(or $(FOR),30m)
 	target/release/fabric twin soak --jobs --longest 16KiB --count 10000
 	target/release/fabric twin soak --jobs --count 2000
+	target/release/fabric twin train etc/aiecn.toml --judge --seeds 3,4,5,6,7,8,9,10,11,12
 	$(CARGO) test --release -p twin --test aiecn -- --ignored --nocapture
 	$(CARGO) build --release -p hostd-client --bins
 	$(CARGO) test --release -p hostd --test engine -- --ignored

@@ -54,26 +54,22 @@ impl Train {
         }
         let start = Instant::now();
         let bar = spinner();
-        let (text, judged) = if self.judge {
+        let (trained, model) = if self.judge {
             let text = std::fs::read_to_string(&self.model).map_err(file)?;
             let model = switchd::insight::ecn::Model::parse(&text, &self.model);
-            let model = model.map_err(|error| error.to_string())?;
-            let judged = judge(&untrained(), &Arc::new(model), &self.seeds, &|done, all| {
-                bar.set_message(format!("judging: {done} of {all} trials"));
-            })?;
-            (report(None, &judged), judged)
+            (None, model.map_err(|error| error.to_string())?)
         } else {
             let trained = train(&trained(), &self.train_seeds, &|done, all| {
                 bar.set_message(format!("training: {done} of {all} trials"));
             })?;
-            std::fs::write(&self.model, trained.model.to_toml(&head(&self.train_seeds)))
-                .map_err(file)?;
-            let model = Arc::new(trained.model.clone());
-            let judged = judge(&untrained(), &model, &self.seeds, &|done, all| {
-                bar.set_message(format!("judging: {done} of {all} trials"));
-            })?;
-            (report(Some(&trained), &judged), judged)
+            let model = trained.model.clone();
+            std::fs::write(&self.model, model.to_toml(&head(&self.train_seeds))).map_err(file)?;
+            (Some(trained), model)
         };
+        let judged = judge(&untrained(), &Arc::new(model), &self.seeds, &|done, all| {
+            bar.set_message(format!("judging: {done} of {all} trials"));
+        })?;
+        let text = report(trained.as_ref(), &judged);
         bar.finish_and_clear();
         if let Some(path) = &self.report {
             let refused = |error| format!("{}: {error}", path.display());

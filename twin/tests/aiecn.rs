@@ -48,14 +48,6 @@ fn other_workloads_do_as_well_as_with_the_best_fixed_thresholds() {
     }
 }
 
-/// SW-24: the same with more seeds.
-#[test]
-#[ignore = "takes minutes: make soak"]
-fn other_workloads_do_as_well_with_many_seeds() {
-    let seeds: Vec<u64> = (3..=12).collect();
-    all_are_fine(&judged(&untrained(), &seeds));
-}
-
 /// SW-24: the same seed makes the same file and the same report, though trials run side by side;
 /// with another one random traffic is another.
 #[test]
@@ -91,8 +83,8 @@ fn a_step_of_the_load_settles() {
             let trial = run_within(&workload, &way, JUDGED_WITH[0], (settled, end));
             let trial = trial.expect("a trial");
             println!("{}: {:?}", workload.name, trial.changes);
-            let degree = usize_of(trial.features.degree);
-            assert_eq!(degree, senders, "some have ended");
+            let degree = format!("{:.0}", trial.features.degree);
+            assert_eq!(degree, senders.to_string(), "some have ended");
             let changes = trial.changes.iter().filter(|it| it.0 > begin);
             let before_end = changes.filter(|it| it.0 <= Span::from_millis(end));
             let within: Vec<_> = before_end.cloned().collect();
@@ -102,16 +94,6 @@ fn a_step_of_the_load_settles() {
             assert!(trial.throughput > 0.97, "{}", trial.throughput);
         }
     }
-}
-
-/// A mean of whole numbers that are all the same.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "small and not negative"
-)]
-fn usize_of(degree: f64) -> usize {
-    degree.round() as usize
 }
 
 /// SW-24: a scenario that no model knows is searched, and does as well.

@@ -79,7 +79,7 @@ pub(super) struct Steering {
     /// The ports of which there is something to tell.
     counted: PortSet,
     /// The path of the newest answer, and when it left.
-    answered: LostPacket,
+    last_answer: LostPacket,
 }
 
 /// Notifications that come so long after an answer may be about it.
@@ -180,7 +180,7 @@ impl Steering {
             spread_lanes,
             counters: None,
             counted: PortSet::NONE,
-            answered: LostPacket::default(),
+            last_answer: LostPacket::default(),
         }
     }
 
@@ -327,7 +327,7 @@ impl Steering {
     /// for, so there is no window.
     pub(super) fn choose_for_answer(&mut self, free: PortSet, now: Time) -> Choice {
         let path = self.paths.select(None, free, now);
-        self.answered = LostPacket {
+        self.last_answer = LostPacket {
             path: path.path,
             sent: now,
         };
@@ -342,15 +342,15 @@ impl Steering {
     /// The peer asks again for what was answered: after a silence the way of the answers is left,
     /// as after a time-out (HT-24).
     pub(super) fn asked_again(&mut self, now: Time) {
-        if now.since(self.answered.sent) >= VANISHED_AFTER {
-            self.paths.lost(self.answered, now);
+        if now.since(self.last_answer.sent) >= VANISHED_AFTER {
+            self.paths.lost(self.last_answer, now);
             self.paths.timed_out(now);
         }
     }
 
     /// Whether an answer left not long ago, so that what is said of congestion may be about it.
     pub(super) fn has_answered(&self, now: Time) -> bool {
-        now.since(self.answered.sent) < RECENTLY
+        now.since(self.last_answer.sent) < RECENTLY
     }
 
     /// Passes the outcome of a packet to path selection and congestion control; `in_flight`:

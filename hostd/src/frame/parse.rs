@@ -89,7 +89,7 @@ impl ReceivedPacket {
     }
 }
 
-/// Whether it may have payload and is of a multipath connection: others are not trimmed.
+/// Whether it is of a multipath connection, and no acknowledgement: others are not trimmed.
 fn is_data(headers: &Headers) -> bool {
     match headers.bth.opcode {
         Opcode::Multipath(operation) => !matches!(

@@ -69,7 +69,7 @@ pub(crate) struct Expected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) packets: u32,
-    /// When the oldest of them was asked for last.
+    /// When the oldest request with missing answers was sent last.
     pub(crate) asked: Time,
 }
 

@@ -410,18 +410,24 @@ fn an_upgrade_replaces_the_program() {
     assert_ne!(after.0, before.0);
     assert_eq!(after.1, other, "the new program runs");
 
-    // And at once, as an operator does it.
-    let seen = pinged(&hosts[0], 500, || {
-        sh("systemctl restart switchd");
+    // And at once, as an operator does it. A busy machine may keep a worker away for longer than
+    // the kernel waits, of which an error tells: not each time.
+    let is_quiet = (0..3).any(|_| {
+        let before = machine.journal("switchd", "err").lines().count();
+        let seen = pinged(&hosts[0], 500, || {
+            sh("systemctl restart switchd");
+        });
+        println!("the restart lost {} of 500", seen.lost());
+        assert_eq!(seen.lost(), 0, "a restart: {seen:?}");
+        machine.journal("switchd", "err").lines().count() == before
     });
-    println!("the restart lost {} of 500", seen.lost());
-    assert_eq!(seen.lost(), 0, "a restart: {seen:?}");
-    // A busy machine may keep a worker away for longer than the kernel waits; nothing is lost then.
     let errors = machine.journal("switchd", "err");
-    let others = errors
-        .lines()
-        .filter(|line| !line.contains("kind=\"takeover\""));
-    assert_eq!(others.collect::<Vec<_>>(), Vec::<&str>::new());
+    assert!(is_quiet, "{errors}");
+    let mut others = errors.lines();
+    assert!(
+        others.all(|line| line.contains("kind=\"takeover\"")),
+        "{errors}"
+    );
 }
 
 /// SW-1, MG-5: what the unit leaves a daemon of is enough to know the kernel's settings, filters

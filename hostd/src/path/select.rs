@@ -26,8 +26,9 @@ pub(crate) struct Choice {
 /// The selection of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) enum Selector {
-    /// An entropy value for each packet; the paths share them out.
-    Spray(Spray, u8),
+    /// An entropy value for each packet; the paths share them out. Most queue pairs of a large host
+    /// have one path, and spare its memory.
+    Spray(Box<Spray>, u8),
     /// One path until a pause ends the flowlet.
     Flowlet(Flowlets),
     /// One path as long as it can be used.
@@ -39,7 +40,7 @@ impl Selector {
     pub(crate) fn spray(spraying: Spraying, paths: usize, values: usize, seed: u64) -> Self {
         let values = if paths > 1 { values } else { 1 };
         let last = u8::try_from(paths.saturating_sub(1)).unwrap_or(u8::MAX);
-        Self::Spray(Spray::new(spraying, values, seed), last)
+        Self::Spray(Box::new(Spray::new(spraying, values, seed)), last)
     }
 
     /// A path for each flowlet; `number`: that of the last one.

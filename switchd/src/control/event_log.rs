@@ -1,6 +1,8 @@
 //! The log of the last events.
 
 use super::api::{Event, EventKind, Severity};
+use common::sys::monotonic;
+use common::time::Time;
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -40,6 +42,11 @@ impl EventLog {
 pub(super) fn wall_clock() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// Seconds since the Epoch at a time of the monotonic clock, which may be a while ago.
+pub(super) fn wall_clock_at(time: Time) -> f64 {
+    wall_clock() - monotonic().since(time).as_secs_f64()
 }
 
 impl Event {

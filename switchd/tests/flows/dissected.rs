@@ -10,7 +10,6 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// Sends RoCEv2 packets, given as hexadecimal digits, at once or when a packet came.
 const SEND: &str = "
@@ -30,14 +29,20 @@ for packet in sys.argv[4:]:
     time.sleep(0.005)
 ";
 
-/// Prints the messages that a collector gets.
+/// Prints the messages that a collector gets, until one without a byte comes.
 const LISTEN: &str = "
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(('10.1.0.2', 4739))
 print('bound', flush=True)
-while True:
-    print(s.recv(2048).hex(), flush=True)
+while message := s.recv(2048):
+    print(message.hex(), flush=True)
+";
+
+/// The last message to that collector, behind all others.
+const END: &str = "
+import socket
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'', ('10.1.0.2', 4739))
 ";
 
 /// Addresses of `a` and `b`, and their queue pairs.
@@ -266,7 +271,7 @@ fn told(rig: &mut Rig, pairs: &[Pair; 2]) -> (Vec<Value>, Vec<Vec<u8>>) {
         .spawn()
         .expect("python3");
     let mut said = BufReader::new(listener.stdout.take().expect("a pipe"));
-    let listener = Collector(listener);
+    let _listener = Collector(listener);
     let mut bound = String::new();
     said.read_line(&mut bound).expect("a line");
     rig.start(&[]);
@@ -281,8 +286,7 @@ fn told(rig: &mut Rig, pairs: &[Pair; 2]) -> (Vec<Value>, Vec<Vec<u8>>) {
     });
     let rows = flows(rig);
     rig.stop();
-    std::thread::sleep(Duration::from_millis(500));
-    drop(listener);
+    rig.on("a", "python3", &["-c", END]);
     let mut text = String::new();
     said.read_to_string(&mut text).expect("text");
     let message = |line: &str| {
@@ -353,9 +357,9 @@ fn records_have_what_is_shown() {
             assert_eq!(fields, &expected, "{way}");
             let rtt = row[way]["rtt_nanoseconds"].as_u64().unwrap_or(0);
             assert_eq!(rtt > 0, way == "forward", "{row}");
-            // The time of the last NAK is shown in seconds.
+            // The time of the last NAK is shown in seconds. The clock may be set in between.
             let nak = row[way]["last_nak"].as_f64().unwrap_or(0.0) * 1000.0;
-            assert!((own[3] as f64 - nak).abs() <= 20.0, "{} {nak}", own[3]);
+            assert!((own[3] as f64 - nak).abs() <= 200.0, "{} {nak}", own[3]);
             let [source, destination] = qps.map(u64::from);
             let expected = [
                 source,

@@ -4,18 +4,16 @@ use super::analysis::Analysis;
 use super::book::Book;
 use super::exporter::Exporter;
 use super::ipfix::Here;
+use crate::control::event_log::wall_clock_at;
 use crate::control::state::State;
 use crate::flows::observers;
 use crate::id::PortId;
 use crate::worker::events::WorkerCommand;
 use common::time::Time;
-use std::time::SystemTime;
 
-/// Milliseconds since the Epoch.
-fn epoch_millis() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let millis = now.unwrap_or_default().as_millis();
-    u64::try_from(millis).unwrap_or(u64::MAX)
+/// Milliseconds since the Epoch at `time`.
+fn epoch_millis(time: Time) -> u64 {
+    (wall_clock_at(time) * 1000.0) as u64
 }
 
 impl State {
@@ -63,7 +61,9 @@ impl State {
         if let Some(analysis) = &mut self.flows
             && let Some(exporter) = &mut analysis.exporter
         {
-            exporter.flush(now, epoch_millis(), |pace| std::thread::sleep(pace.into()));
+            exporter.flush(now, epoch_millis(now), |pace| {
+                std::thread::sleep(pace.into())
+            });
         }
     }
 
@@ -75,7 +75,7 @@ impl State {
         };
         analysis.export(Here {
             now,
-            millis: epoch_millis(),
+            millis: epoch_millis(now),
             ifindex: &ifindex,
         });
     }

@@ -1,7 +1,7 @@
 //! RoCEv2 flows.
 
 use crate::control::api::{FlowDirection, FlowRow};
-use crate::control::event_log::wall_clock;
+use crate::control::event_log::wall_clock_at;
 use crate::control::flows::{Direction, Flow};
 use crate::control::state::State;
 use common::time::Time;
@@ -48,7 +48,7 @@ impl State {
     fn flow_direction(&self, flow: &Flow<'_>, direction: &Direction, now: Time) -> FlowDirection {
         let active = direction.in_active_time();
         let has_nak = direction.nak_at != Time::ZERO;
-        let nak = has_nak.then(|| wall_clock() - now.since(direction.nak_at).as_secs_f64());
+        let nak = has_nak.then(|| wall_clock_at(direction.nak_at));
         let is_forward = direction.key == flow.forward.key;
         FlowDirection {
             port: self.port_name(direction.ingress),

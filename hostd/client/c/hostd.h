@@ -406,6 +406,21 @@ enum hostd_service {
     HOSTD_SERVICE_IDEMPOTENT = 2 /* the same, for messages that may be carried out twice */
 };
 
+/* What steers how fast a queue pair sends; which there are at a host is its operator's matter. */
+enum hostd_congestion {
+    HOSTD_CONGESTION_AUTO = 0, /* FIXED until a switch marks or trims a packet, then NSCC */
+    HOSTD_CONGESTION_FIXED = 1,
+    HOSTD_CONGESTION_NSCC = 2,       /* by delay, marks and trims */
+    HOSTD_CONGESTION_SWIFT = 3,      /* by delay */
+    HOSTD_CONGESTION_SWIFT_CSIG = 4, /* by delay and congestion signals */
+    HOSTD_CONGESTION_DCTCP = 5,      /* by marks */
+    HOSTD_CONGESTION_DCQCN = 6,      /* by notifications (CNPs), also with plain peers */
+    HOSTD_CONGESTION_TIMELY = 7,     /* by how delay changes */
+    HOSTD_CONGESTION_POSEIDON = 8,   /* by congestion signals */
+    HOSTD_CONGESTION_HPCC = 9,       /* by telemetry */
+    HOSTD_CONGESTION_RTTCC = 10      /* by delay of probes of its own */
+};
+
 enum hostd_pattern {
     HOSTD_PATTERN_UNKNOWN = 0,
     HOSTD_PATTERN_PAIRS = 1,       /* one to one, as in a ring */
@@ -481,6 +496,9 @@ int hostd_bind_qp(struct hostd_qp *qp, const char *address);
 
 /* Before a connection: the service that its messages get (enum hostd_service). */
 int hostd_set_service(struct hostd_qp *qp, uint32_t service);
+
+/* Before a connection: what steers how fast it sends (enum hostd_congestion). HOSTD_ERR_REFUSED: hostd does not offer it. */
+int hostd_set_congestion(struct hostd_qp *qp, uint32_t congestion);
 
 /* At any time: what is sent on the queue pair. */
 int hostd_describe_traffic(struct hostd_qp *qp, const struct hostd_traffic *traffic);

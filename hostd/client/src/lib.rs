@@ -68,7 +68,7 @@ pub use abi::by_hand::ByHand;
 pub use abi::descriptor::{CompletionOpcode, CompletionStatus};
 pub use abi::options::ConnectionOptions;
 pub use abi::paths::{
-    PathChange, PathIds, PathWeights, Service, Traffic, TrafficPattern, TrafficPriority,
+    Congestion, PathChange, PathIds, PathWeights, Service, Traffic, TrafficPattern, TrafficPriority,
 };
 pub use abi::port::{PortEvent, PortState};
 pub use abi::types::{Access, ErrorCode, Granularity, Private};

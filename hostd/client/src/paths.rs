@@ -3,7 +3,7 @@
 use crate::abi::answer::Reply;
 use crate::abi::feature;
 use crate::abi::message::Request;
-use crate::abi::paths::{PathChange, PathOutcome, PathRequest, Service, Traffic};
+use crate::abi::paths::{Congestion, PathChange, PathOutcome, PathRequest, Service, Traffic};
 use crate::abi::types::ErrorCode;
 use crate::channel::deadline;
 use crate::session::unexpected;
@@ -45,6 +45,26 @@ impl QueuePair {
         // Also if the peer insists on an order: then more may be flushed than has failed.
         self.sends.set_unordered(service != Service::Ordered);
         Ok(())
+    }
+
+    /// Chooses what steers how fast this queue pair sends (CC-1 to CC-8), before it is connected or
+    /// accepts; without this call it is what hostd is configured with. It is this side's matter
+    /// alone: the peer chooses for what it sends itself. With a standard RoCE peer there is
+    /// [`Congestion::Dcqcn`], and for all others a window that its notifications halve.
+    ///
+    /// # Errors
+    /// The queue pair is connected. A refusal that says why hostd does not offer the algorithm: it
+    /// is not among `application.congestion`, or its signals are not enabled. One with
+    /// [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.8.
+    pub fn choose_congestion(&mut self, congestion: Congestion) -> Result<(), Error> {
+        if self.context.features & feature::CONGESTION == 0 {
+            return Err(Error::Refused {
+                code: ErrorCode::BadVersion,
+                text: "this hostd has one congestion control: its ABI is older than 3.8".to_owned(),
+            });
+        }
+        let chosen = self.ask_of_paths(PathRequest::Steer(congestion));
+        chosen.map(drop)
     }
 
     /// Changes the sub-paths of a connection that carries data, and how they are used (HT-32), as

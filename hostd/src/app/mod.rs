@@ -5,6 +5,7 @@
 //!   socket    accepts, checks credentials
 //!   session   requests, replies          ──▶    sessions, rings, registered memory
 //!   port      what is told of the port
+//!   queue_pair  its options and states
 //!   paths     hints about traffic, and changes of sub-paths
 //!   ledger    quotas
 //!   closer    threads that close what applications own
@@ -21,6 +22,7 @@ pub mod ledger;
 mod paths;
 pub mod permissions;
 mod port;
+mod queue_pair;
 pub mod refusal;
 pub mod session;
 pub mod socket;

@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use super::session::{Outcome, Session};
 use crate::edge::command::{ChangeAsked, PathsCommand, SessionCommand};
-use crate::verbs::{ChangeStanding, Granularity, MultipathChange, Service, Traffic};
+use crate::verbs::{ChangeStanding, Congestion, Granularity, MultipathChange, Service, Traffic};
 use common::time::Span;
 use common::wire::roce::{TrafficPattern, TrafficPriority};
 use hostd_client::abi::answer::Reply;
@@ -45,6 +45,11 @@ impl Session {
                     .await?;
                 Reply::Done
             }
+            PathRequest::Steer(wanted) => {
+                let congestion = congestion(wanted);
+                let command = |answer| of(qp, PathsCommand::Steer(congestion, answer));
+                return self.ready(command).await;
+            }
         };
         Ok((reply, Vec::new()))
     }
@@ -59,6 +64,22 @@ const fn service(wanted: paths::Service) -> Service {
         paths::Service::Ordered => Service::Ordered,
         paths::Service::Unordered => Service::Unordered,
         paths::Service::Idempotent => Service::Idempotent,
+    }
+}
+
+const fn congestion(wanted: paths::Congestion) -> Congestion {
+    match wanted {
+        paths::Congestion::Auto => Congestion::Auto,
+        paths::Congestion::Fixed => Congestion::Fixed,
+        paths::Congestion::Nscc => Congestion::Nscc,
+        paths::Congestion::Swift => Congestion::Swift,
+        paths::Congestion::SwiftCsig => Congestion::SwiftCsig,
+        paths::Congestion::Dctcp => Congestion::Dctcp,
+        paths::Congestion::Dcqcn => Congestion::Dcqcn,
+        paths::Congestion::Timely => Congestion::Timely,
+        paths::Congestion::Poseidon => Congestion::Poseidon,
+        paths::Congestion::Hpcc => Congestion::Hpcc,
+        paths::Congestion::Rttcc => Congestion::Rttcc,
     }
 }
 

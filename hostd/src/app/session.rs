@@ -8,19 +8,16 @@ use crate::config::Quota;
 use crate::control::questions::RouterHandle;
 use crate::doorbell::{Doorbell, Doorbells};
 use crate::edge::command::{
-    Answer, Command, NewQueuePair, NewSharedQueue, Readied, SessionCommand, SessionId, WorkerHandle,
+    Answer, Command, NewQueuePair, NewSharedQueue, SessionCommand, SessionId, WorkerHandle,
 };
 use crate::edge::completion::Wake;
 use crate::edge::region::SharedMemory;
 use crate::verbs::EngineError;
 use crate::wakes::Waking;
 use hostd_client::abi::answer::Reply;
-use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
-use hostd_client::abi::by_hand::ByHand;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_ENTRIES_MIN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::message::Request;
-use hostd_client::abi::options::ConnectionOptions;
 use hostd_client::abi::port::PortRequest;
 use hostd_client::abi::ring::{RingMemory, memory_len, ring_entries};
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
@@ -60,7 +57,7 @@ pub struct Session {
     completion_queues: HashMap<u32, Claim>,
     queue_pairs: HashMap<u32, (u32, Claim)>,
     /// The addresses that queue pairs are bound to.
-    bound: HashMap<u32, IpAddr>,
+    pub(super) bound: HashMap<u32, IpAddr>,
     listeners: HashMap<u32, Claim>,
     shared: HashMap<u32, (u32, Claim)>,
     pub(super) members: HashMap<u32, (u32, Claim)>,
@@ -468,7 +465,7 @@ impl Session {
     }
 
     /// Waits until `peer` can be reached from `own`, if that is given.
-    async fn reach(&self, peer: IpAddr, own: Option<IpAddr>) -> Result<(), Refusal> {
+    pub(super) async fn reach(&self, peer: IpAddr, own: Option<IpAddr>) -> Result<(), Refusal> {
         if let Some(own) = own {
             port::require_own(self.routes.port(), own)?;
             port::require_family(own, peer)?;
@@ -496,53 +493,6 @@ impl Session {
         self.reach(address, self.bound.get(&qp).copied()).await?;
         let connect = |answer| SessionCommand::Connect(qp, address, port, private, answer);
         self.ask(connect).await.map(done)
-    }
-
-    async fn set_options(&self, qp: u32, options: ConnectionOptions) -> Outcome {
-        self.ready(|answer| SessionCommand::SetOptions(qp, options, answer))
-            .await
-    }
-
-    async fn connect_by_hand(&self, qp: u32, by_hand: ByHand) -> Outcome {
-        self.reach(by_hand.peer, Some(by_hand.local)).await?;
-        self.ready(|answer| SessionCommand::ConnectByHand(qp, Box::new(by_hand), answer))
-            .await
-    }
-
-    /// Carries out what is refused with a text that says what is wrong.
-    async fn ready(&self, command: impl FnOnce(Answer<Readied>) -> SessionCommand) -> Outcome {
-        match self.ask(command).await? {
-            Readied::Done => Ok(done(())),
-            Readied::Refused(text) => Err(Refusal::new(ErrorCode::InvalidArgument, text)),
-        }
-    }
-
-    async fn modify(
-        &mut self,
-        qp: u32,
-        next: QueuePairState,
-        attributes: QueuePairAttributes,
-    ) -> Outcome {
-        if let Some(fault) = attributes.access.and_then(Access::fault_of_queue_pair) {
-            return Err(Refusal::new(ErrorCode::InvalidArgument, fault));
-        }
-        if let Some(peer) = attributes.destination {
-            self.reach(peer, self.bound.get(&qp).copied()).await?;
-        }
-        let given = Box::new(attributes);
-        let done = self
-            .ready(|answer| SessionCommand::ModifyQueuePair(qp, next, given, answer))
-            .await?;
-        if next == QueuePairState::Reset {
-            self.bound.remove(&qp);
-        }
-        Ok(done)
-    }
-
-    async fn query(&self, qp: u32) -> Outcome {
-        let query = |answer| SessionCommand::QueryQueuePair(qp, answer);
-        let (state, attributes) = self.ask(query).await?;
-        Ok((Reply::QueuePairState { state, attributes }, Vec::new()))
     }
 
     async fn destroy(&mut self, kind: ObjectKind, handle: u32) -> Outcome {
@@ -616,7 +566,8 @@ fn other_version(major: u16, minor: u16) -> Refusal {
     Refusal::new(ErrorCode::BadVersion, text)
 }
 
-fn done((): ()) -> (Reply, Vec<OwnedFd>) {
+/// The reply to what needs no other.
+pub(super) fn done((): ()) -> (Reply, Vec<OwnedFd>) {
     (Reply::Done, Vec::new())
 }
 

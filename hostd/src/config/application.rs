@@ -1,6 +1,7 @@
 //! What applications may do and hold: `[application]` and its quotas.
 
 use crate::limits;
+use crate::verbs::Congestion;
 use common::config::{Refusals, within};
 use hostd_client::abi;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,9 @@ pub struct Application {
     pub groups: Vec<String>,
     /// Seconds for which an application may leave a reply unread before it is disconnected.
     pub reply_timeout_s: u64,
+    /// Algorithms of congestion control that applications may choose for their queue pairs, beside
+    /// `transport.congestion`.
+    pub congestion: Vec<Congestion>,
     /// What one session may hold.
     pub quota: Quota,
     /// What all sessions of one user may hold together.
@@ -75,6 +79,11 @@ impl Default for Application {
             users: Vec::new(),
             groups: vec!["hostd".to_owned()],
             reply_timeout_s: 30,
+            // One of fixed size would take from others what it gets.
+            congestion: Congestion::ALL
+                .into_iter()
+                .filter(|it| *it != Congestion::Fixed)
+                .collect(),
             quota: Quota::default(),
             user_quota: UserQuota::default(),
         }

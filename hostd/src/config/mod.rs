@@ -452,6 +452,8 @@ impl Config {
             path_mtu: transport.path_mtu,
             window: transport.window,
             congestion: transport.congestion,
+            congestion_choices: (self.application.congestion.iter())
+                .fold(0, |choices, congestion| choices | congestion.bit()),
             congestion_scope: transport.congestion_scope,
             cnp_interval: Span::from_micros(transport.cnp_interval_us),
             base_rtt: Span::from_micros(transport.base_rtt_us),

@@ -95,7 +95,7 @@ mod tests {
             let mut auto = auto(Rate::from_gbps(100));
             after(&mut auto, came(false), 10);
             after(&mut auto, PacketFate::Lost, 10);
-            assert_eq!((auto.name(), auto.window()), ("fixed", 224));
+            assert_eq!((auto.name(), auto.window()), ("auto", 224));
             auto.timed_out();
             assert_eq!(auto.window(), 8);
             after(&mut auto, came(false), 300);

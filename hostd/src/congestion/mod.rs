@@ -228,7 +228,8 @@ impl Controller {
     /// Its name, for people.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Fixed(_) | Self::Auto(_) => "fixed",
+            Self::Auto(_) => "auto",
+            Self::Fixed(_) => "fixed",
             Self::Notified(_) => "notified",
             Self::Nscc(_) => "nscc",
             Self::Swift(_) => "swift",

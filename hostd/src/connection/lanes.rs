@@ -331,9 +331,10 @@ impl Lanes {
         guided.max().flatten()
     }
 
-    /// The name of the algorithm.
+    /// The name of the algorithm in force: [`Controller::Auto`] is replaced by another one.
     pub(super) fn algorithm(&self) -> &'static str {
-        self.fresh.name()
+        let used = self.used().next().unwrap_or(&self.lanes[0]);
+        used.controller.name()
     }
 
     /// A retransmission time-out expired.

@@ -55,7 +55,7 @@ use crate::stats::{
     EngineStatistics, PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters,
 };
 use crate::verbs::{
-    Access, Attributes, Completion, Cookies, DropReason, EngineConfig, EngineError,
+    Access, Attributes, Completion, Congestion, Cookies, DropReason, EngineConfig, EngineError,
     MultipathConfig, PortId, PortSet, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route,
     Service, State, Status, Traffic, Transition,
 };
@@ -86,6 +86,8 @@ pub(crate) struct QueuePair {
     traffic: Traffic,
     /// The delivery service that the application asks for.
     pub(crate) service: Service,
+    /// The congestion control that the application chose.
+    pub(crate) congestion: Option<Congestion>,
     requester: Requester,
     responder: Responder,
     /// From RTR on.
@@ -191,6 +193,7 @@ impl QueuePair {
             tell_drained: false,
             traffic: Traffic::default(),
             service: Service::default(),
+            congestion: None,
             requester: Requester::new(request.max_send_wr),
             responder: Responder::new(request.max_recv_wr),
             peer: None,
@@ -261,6 +264,7 @@ impl QueuePair {
         self.tell_drained = false;
         self.traffic = Traffic::default();
         self.service = Service::default();
+        self.congestion = None;
         self.peer = None;
         self.pulse = Pulse::default();
         self.source = None;
@@ -333,6 +337,7 @@ impl QueuePair {
             seed,
             window,
             mtu: attributes.path_mtu,
+            congestion: self.congestion.unwrap_or(config.congestion),
         };
         let first = cookies.is_some_and(|it| it.own.bits() > it.peer.bits());
         let steering = Steering::new(agreed.as_ref(), &plan, config);

@@ -52,12 +52,13 @@ pub(super) struct SteeringPlan {
     pub(super) window: u32,
     /// Payload bytes of a full packet.
     pub(super) mtu: u16,
+    /// The algorithm of congestion control.
+    pub(super) congestion: Congestion,
 }
 
 /// How many controllers share what was agreed on, while packets are sprayed.
-fn lanes(agreed: &MultipathConfig, config: &EngineConfig) -> u8 {
-    let of_path = config.congestion_scope == CongestionScope::Path;
-    let apart = of_path && config.congestion.may_be_of_a_path();
+fn lanes(agreed: &MultipathConfig, plan: &SteeringPlan, scope: CongestionScope) -> u8 {
+    let apart = scope == CongestionScope::Path && plan.congestion.may_be_of_a_path();
     let count = if apart {
         agreed.paths.clamp(1, LANES)
     } else {
@@ -111,7 +112,7 @@ impl Steering {
         config: &EngineConfig,
     ) -> Self {
         let SteeringPlan { window, mtu, .. } = *plan;
-        let controller = match (agreed, config.congestion) {
+        let controller = match (agreed, plan.congestion) {
             (_, Congestion::Dcqcn) => {
                 Controller::Dcqcn(Box::new(Dcqcn::new(window, config.cnp_interval)))
             }
@@ -166,7 +167,7 @@ impl Steering {
         let spraying = config.spraying;
         let rules = (config.path_avoidance, config.reroute_round_trips);
         let paths = PathSet::new(agreed, spraying, identity, rules, seed);
-        let spread_lanes = agreed.map_or(1, |agreed| lanes(agreed, config));
+        let spread_lanes = agreed.map_or(1, |agreed| lanes(agreed, plan, config.congestion_scope));
         let paths = if spread_lanes > 1 {
             paths.with_a_value_each()
         } else {

@@ -12,8 +12,8 @@ use crate::stats::{
     EngineStatistics, MemberStatistics, PathStatistics, QueuePairStatistics, WindowStatistics,
 };
 use crate::verbs::{
-    ChangeRefused, ChangeStanding, Direction, EngineError, MultipathChange, PortId, Route, Service,
-    Speeds, Traffic,
+    ChangeRefused, ChangeStanding, Congestion, Direction, EngineError, MultipathChange, PortId,
+    Route, Service, Speeds, Traffic,
 };
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -153,6 +153,8 @@ pub enum PathsCommand {
     Standing(u16, Answer<ChangeStanding>),
     /// Ask for this service in the connection to come.
     Serve(Service, Answer<()>),
+    /// Steer what is sent in the connection to come by this algorithm.
+    Steer(Congestion, Answer<Readied>),
 }
 
 /// What became of an application's wish to change sub-paths.
@@ -166,7 +168,7 @@ pub enum ChangeAsked {
     Refused(String),
 }
 
-/// What became of a queue pair that was to be readied by hand.
+/// What became of a queue pair that was to be readied by hand, or to be as the application chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readied {
     /// It is ready.

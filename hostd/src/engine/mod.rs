@@ -46,6 +46,7 @@ mod turns;
 mod ways;
 mod windows;
 pub use by_hand::NotReadied;
+pub use modify::NotSteered;
 
 use crate::cm::table::ConnectionTable;
 use crate::connection::{Completed, Delivery, Effects, QueuePair, SharedSource};

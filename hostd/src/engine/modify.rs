@@ -4,9 +4,23 @@ use super::Engine;
 use crate::cm::negotiation::path_mtu;
 use crate::memory::RegionMemory;
 use crate::verbs::{
-    Access, Attributes, AttributesRefused, ChangeRefused, ChangeStanding, EngineError,
+    Access, Attributes, AttributesRefused, ChangeRefused, ChangeStanding, Congestion, EngineError,
     MultipathChange, MultipathState, Service, State, Traffic, Transition,
 };
+
+/// Why a queue pair does not get the congestion control that its application chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSteered {
+    /// It is unknown, not in INIT, or has a connection.
+    #[error(transparent)]
+    Engine(EngineError),
+    /// It is not among those that applications may choose.
+    #[error("\"{0}\" is not among application.congestion of this hostd")]
+    NotAllowed(&'static str),
+    /// What it goes by is not enabled here: which key.
+    #[error("{0} at this hostd")]
+    Missing(&'static str),
+}
 
 impl<M: RegionMemory> Engine<M> {
     /// Takes a queue pair to state `next`, which may be the present one, with these attributes. A
@@ -121,6 +135,29 @@ impl<M: RegionMemory> Engine<M> {
         self.free_queue_pair(qpn)?;
         if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
             queue_pair.service = service;
+        }
+        Ok(())
+    }
+
+    /// Chooses the congestion control of what a queue pair in INIT is to send.
+    ///
+    /// # Errors
+    /// See [`NotSteered`]; nothing has changed then.
+    pub fn choose_congestion(
+        &mut self,
+        qpn: u32,
+        congestion: Congestion,
+    ) -> Result<(), NotSteered> {
+        self.free_queue_pair(qpn).map_err(NotSteered::Engine)?;
+        let config = &self.config;
+        if congestion != config.congestion && config.congestion_choices & congestion.bit() == 0 {
+            return Err(NotSteered::NotAllowed(congestion.name()));
+        }
+        if let Some(missing) = congestion.missing(config.csig.as_deref(), config.int) {
+            return Err(NotSteered::Missing(missing));
+        }
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            queue_pair.congestion = Some(congestion);
         }
         Ok(())
     }

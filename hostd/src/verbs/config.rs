@@ -62,6 +62,9 @@ pub struct EngineConfig {
     /// [`Congestion::Dcqcn`] if that is wanted; otherwise its notifications of congestion halve the
     /// window.
     pub congestion: Congestion,
+    /// The algorithms that applications may choose in its place for a queue pair: bit n for the
+    /// n-th of [`Congestion::ALL`].
+    pub congestion_choices: u16,
     /// What one controller of congestion is for.
     pub congestion_scope: CongestionScope,
     /// Shortest time between two notifications of congestion (CNPs) to a plain peer. It is taken
@@ -152,6 +155,7 @@ impl Default for EngineConfig {
             ack_packets: 8,
             ack_delay: Span::from_micros(100),
             congestion: Congestion::default(),
+            congestion_choices: Congestion::Fixed.bit() ^ u16::MAX,
             congestion_scope: CongestionScope::default(),
             cnp_interval: Span::from_micros(50),
             base_rtt: Span::ZERO,
@@ -228,6 +232,11 @@ impl Congestion {
         Self::Hpcc,
         Self::Rttcc,
     ];
+
+    /// The bit of it in a set.
+    pub const fn bit(self) -> u16 {
+        1 << self as u16
+    }
 
     /// As it is written in configuration.
     pub const fn name(self) -> &'static str {

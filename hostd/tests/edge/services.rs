@@ -1,11 +1,11 @@
-//! HT-39: applications choose in which order they get their messages.
+//! HT-39: applications choose in which order they get their messages, and what steers them.
 
 use crate::ends::End;
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd::stats::QueuePairStatistics;
 use hostd::verbs;
 use hostd_client::{
-    Access, CompletionStatus, Error, ErrorCode, ReceiveRequest, SendRequest, Service,
+    Access, CompletionStatus, Congestion, Error, ErrorCode, ReceiveRequest, SendRequest, Service,
 };
 use std::sync::atomic::Ordering;
 
@@ -112,4 +112,34 @@ fn applications_choose_their_order() {
         let early = standing(&b, &ends[1]).counters.early_messages;
         assert_eq!(early > 0, !ordered, "{early} before their turn");
     }
+}
+
+/// CC-1 to CC-8: an application chooses the congestion control of what it sends, as its hostd
+/// allows, and is told why not in words.
+#[test]
+fn applications_choose_their_congestion_control() {
+    let (a, b) = pair(&config());
+    let mut ends = [end(&a), end(&b)];
+    let [first, second] = &mut ends;
+    let refused = |asked: Result<(), Error>| match asked {
+        Err(Error::Refused { code, text }) => (code, text),
+        other => panic!("{other:?}"),
+    };
+    let (code, text) = refused(first.queue_pair.choose_congestion(Congestion::Fixed));
+    assert_eq!(code, ErrorCode::InvalidArgument);
+    assert!(text.contains("application.congestion"), "{text}");
+    let (code, text) = refused(first.queue_pair.choose_congestion(Congestion::Hpcc));
+    assert_eq!(code, ErrorCode::InvalidArgument);
+    assert!(text.contains("[int] has to be enabled"), "{text}");
+    let chosen = first.queue_pair.choose_congestion(Congestion::Swift);
+    chosen.expect("fresh");
+    first.connect(second, b.address);
+    let (code, _) = refused(first.queue_pair.choose_congestion(Congestion::Dctcp));
+    assert_eq!(code, ErrorCode::InvalidState);
+    exchange(&mut ends);
+    let names = [&a, &b].into_iter().zip(&ends);
+    let names: Vec<_> = names
+        .map(|(it, end)| standing(it, end).congestion)
+        .collect();
+    assert_eq!(names, ["swift", "auto"]);
 }

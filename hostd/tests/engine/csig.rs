@@ -214,7 +214,7 @@ fn congestion_control_does_without_signals() {
     let qpns = network.connected(offer(false));
     let engine = &network.hosts[0].engine;
     let stands = engine.queue_pair_statistics(qpns[0]).expect("exists");
-    assert_eq!((stands.congestion, stands.guided), ("fixed", None));
+    assert_eq!((stands.congestion, stands.guided), ("auto", None));
     network.close();
 }
 

@@ -5,6 +5,7 @@ mod addresses;
 mod answers;
 mod attackers;
 mod changes;
+mod choices;
 mod cm_fields;
 mod connection;
 mod csig;

@@ -34,6 +34,12 @@ def write_and_count(context, address, port, text):
     completions = context.completion_queue(8)
     pair = context.queue_pair(completions, max_send_wr=4, max_recv_wr=1)
     pair.set_options(retry_count=6)
+    fails(
+        hostd.Refused,
+        lambda: pair.choose_congestion(hostd.Congestion.HPCC),
+        hostd.Reason.INVALID_ARGUMENT,
+    )
+    pair.choose_congestion(hostd.Congestion.SWIFT)
     connected = pair.connect(address, port, timeout=TIMEOUT)
     assert connected.peer == address and len(connected.private) >= 4, connected
     rkey = int.from_bytes(connected.private[:4], "little")

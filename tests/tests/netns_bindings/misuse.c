@@ -333,6 +333,8 @@ int main(int argc, char **argv)
     IS(0, hostd_poll_cq(cq, 1, &wc));
     IS(0, hostd_destroy_cq(cq));
     IS(0, hostd_set_service(qp, HOSTD_SERVICE_UNORDERED));
+    IS(0, hostd_set_congestion(qp, HOSTD_CONGESTION_SWIFT));
+    IS(REFUSED(HOSTD_REASON_INVALID_ARGUMENT), hostd_set_congestion(qp, HOSTD_CONGESTION_HPCC));
     IS(0, hostd_destroy_qp(qp));
     printf("all answered\n");
     return 0;

@@ -7,8 +7,8 @@ use crate::layout::{HostdConnOptions, HostdPathChange, HostdQp, HostdTraffic};
 use crate::pointer::{Input, Output, Text};
 use crate::{handle, small};
 use hostd_client::{
-    ConnectionOptions, Granularity, PathChange, PathIds, PathWeights, QueuePair, Service, Traffic,
-    TrafficPattern, TrafficPriority,
+    Congestion, ConnectionOptions, Granularity, PathChange, PathIds, PathWeights, QueuePair,
+    Service, Traffic, TrafficPattern, TrafficPriority,
 };
 use std::ffi::{c_char, c_int};
 
@@ -93,6 +93,18 @@ pub(crate) extern "C" fn hostd_set_service(qp: *mut HostdQp, service: u32) -> c_
         let chosen = one_of(&all, service, "service")?;
         handle::with(qp, |pair: &mut QueuePair| {
             pair.choose_service(chosen)?;
+            Ok(0)
+        })
+    })
+}
+
+/// The congestion control of the next connection.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hostd_set_congestion(qp: *mut HostdQp, congestion: u32) -> c_int {
+    answer(|| {
+        let chosen = one_of(&Congestion::ALL, congestion, "congestion")?;
+        handle::with(qp, |pair: &mut QueuePair| {
+            pair.choose_congestion(chosen)?;
             Ok(0)
         })
     })

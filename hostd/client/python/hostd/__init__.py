@@ -29,7 +29,7 @@ from ._group import Group, GroupRequest, Op, Type
 from ._library import VERSION
 from ._listener import Listener, Request
 from ._memory import Access, Piece, Region
-from ._queue_pair import Connected, QueuePair, Service
+from ._queue_pair import Congestion, Connected, QueuePair, Service
 
 __version__ = VERSION
 
@@ -41,6 +41,7 @@ __all__ = [
     "Completion",
     "CompletionQueue",
     "ConnectFailed",
+    "Congestion",
     "Connected",
     "Context",
     "DaemonGone",

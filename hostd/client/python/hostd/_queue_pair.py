@@ -23,6 +23,22 @@ class Service(enum.IntEnum):
     IDEMPOTENT = lib.HOSTD_SERVICE_IDEMPOTENT
 
 
+class Congestion(enum.IntEnum):
+    """What steers how fast a queue pair sends (``enum hostd_congestion``)."""
+
+    AUTO = lib.HOSTD_CONGESTION_AUTO
+    FIXED = lib.HOSTD_CONGESTION_FIXED
+    NSCC = lib.HOSTD_CONGESTION_NSCC
+    SWIFT = lib.HOSTD_CONGESTION_SWIFT
+    SWIFT_CSIG = lib.HOSTD_CONGESTION_SWIFT_CSIG
+    DCTCP = lib.HOSTD_CONGESTION_DCTCP
+    DCQCN = lib.HOSTD_CONGESTION_DCQCN
+    TIMELY = lib.HOSTD_CONGESTION_TIMELY
+    POSEIDON = lib.HOSTD_CONGESTION_POSEIDON
+    HPCC = lib.HOSTD_CONGESTION_HPCC
+    RTTCC = lib.HOSTD_CONGESTION_RTTCC
+
+
 class Connected(NamedTuple):
     """What was agreed on with the peer (``struct hostd_connected``)."""
 
@@ -78,6 +94,10 @@ class QueuePair(Object):
     def choose_service(self, service: Service) -> None:
         """Chooses the delivery service of the connection, before it is made."""
         check(lib.hostd_set_service(self._handle, int(service)))
+
+    def choose_congestion(self, congestion: Congestion) -> None:
+        """Chooses what steers how fast this side sends, before the connection is made."""
+        check(lib.hostd_set_congestion(self._handle, int(congestion)))
 
     def set_options(self, **options: int) -> None:
         """Sets how the connection retries, before it is made: ``timeout``, ``retry_count``,

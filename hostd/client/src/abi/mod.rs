@@ -82,7 +82,8 @@ pub const VERSION_MAJOR: u16 = 3;
 /// 3.6: the leaf is told of, and members withdraw and say why.
 /// 3.7: a reduce through switches whose result all get; members without a membership say, too, that
 /// they do without switches.
-pub const VERSION_MINOR: u16 = 7;
+/// 3.8: queue pairs choose an algorithm of congestion control.
+pub const VERSION_MINOR: u16 = 8;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
@@ -119,11 +120,14 @@ pub mod feature {
     pub const LEAF: u64 = 1 << 14;
     /// Members that do without switches and have no membership to withdraw from (3.7).
     pub const FALLBACKS: u64 = 1 << 15;
+    /// Algorithms of congestion control that queue pairs choose (3.8).
+    pub const CONGESTION: u64 = 1 << 16;
     /// All that version 3.1 knew.
     pub const OF_3_1: u64 =
         SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | PORT;
     /// All that this version knows.
-    pub const ALL: u64 = OF_3_1 | PARTITIONS | PATHS | SERVICES | COLLECTIVE | LEAF | FALLBACKS;
+    pub const ALL: u64 =
+        OF_3_1 | PARTITIONS | PATHS | SERVICES | COLLECTIVE | LEAF | FALLBACKS | CONGESTION;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

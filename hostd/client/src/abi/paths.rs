@@ -1,5 +1,5 @@
 //! What an application tells of its traffic, and asks of the sub-paths of a queue pair (3.3) and of
-//! the service that its messages get (3.4).
+//! the service that its messages get (3.4), and the congestion control that it has (3.8).
 
 use super::codec::{DecodeError, Reader};
 use super::record::{Record, header};
@@ -159,6 +159,75 @@ impl Service {
     }
 }
 
+/// Algorithms of congestion control: what each goes by, and whom it suits, is in hostd's
+/// documentation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Congestion {
+    /// A window of fixed size until a switch marks or trims a packet, then [`Self::Nscc`].
+    #[default]
+    Auto = 0,
+    /// A window of fixed size.
+    Fixed = 1,
+    /// NSCC of Ultra Ethernet: by delay, marks and trims.
+    Nscc = 2,
+    /// Swift: by the round trip.
+    Swift = 3,
+    /// Swift by congestion signals, which hostd has to have enabled.
+    SwiftCsig = 4,
+    /// DCTCP: by the part of packets that is marked.
+    Dctcp = 5,
+    /// DCQCN: by notifications of congestion; also with plain peers.
+    Dcqcn = 6,
+    /// TIMELY: by how the round trip changes.
+    Timely = 7,
+    /// Poseidon: by congestion signals, which hostd has to have enabled.
+    Poseidon = 8,
+    /// HPCC: by telemetry, which hostd has to have enabled.
+    Hpcc = 9,
+    /// RTTCC: by the round trips of probes of its own.
+    Rttcc = 10,
+}
+
+impl Congestion {
+    /// All of them, by number.
+    pub const ALL: [Self; 11] = [
+        Self::Auto,
+        Self::Fixed,
+        Self::Nscc,
+        Self::Swift,
+        Self::SwiftCsig,
+        Self::Dctcp,
+        Self::Dcqcn,
+        Self::Timely,
+        Self::Poseidon,
+        Self::Hpcc,
+        Self::Rttcc,
+    ];
+
+    /// As hostd's configuration has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Fixed => "fixed",
+            Self::Nscc => "nscc",
+            Self::Swift => "swift",
+            Self::SwiftCsig => "swift-csig",
+            Self::Dctcp => "dctcp",
+            Self::Dcqcn => "dcqcn",
+            Self::Timely => "timely",
+            Self::Poseidon => "poseidon",
+            Self::Hpcc => "hpcc",
+            Self::Rttcc => "rttcc",
+        }
+    }
+
+    fn of_number(number: u8) -> Result<Self, DecodeError> {
+        let found = Self::ALL.get(usize::from(number)).copied();
+        found.ok_or(DecodeError::Field("congestion"))
+    }
+}
+
 /// What an application asks about the sub-paths of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathRequest {
@@ -170,12 +239,15 @@ pub enum PathRequest {
     Outcome(u16),
     /// Ask for this service in the connection that the queue pair will get (3.4).
     Serve(Service),
+    /// Steer what the queue pair sends by this algorithm in the connection that it will get (3.8).
+    Steer(Congestion),
 }
 
 const DESCRIBE: u16 = 36;
 const CHANGE: u16 = 37;
 const OUTCOME: u16 = 38;
 const SERVE: u16 = 39;
+const STEER: u16 = 43;
 
 const HAS_GRANULARITY: u8 = 1;
 const HAS_PACKETS: u8 = 2;
@@ -198,6 +270,10 @@ impl PathRequest {
                 let record = header(SERVE, tag).u32(qp).u8(*service as u8);
                 record.bytes(&[0; 3])
             }
+            Self::Steer(congestion) => {
+                let record = header(STEER, tag).u32(qp).u8(*congestion as u8);
+                record.bytes(&[0; 3])
+            }
         }
     }
 
@@ -206,7 +282,7 @@ impl PathRequest {
         kind: u16,
         r: &mut Reader<'_>,
     ) -> Result<Option<(u32, Self)>, DecodeError> {
-        if !(DESCRIBE..=SERVE).contains(&kind) {
+        if !(DESCRIBE..=SERVE).contains(&kind) && kind != STEER {
             return Ok(None);
         }
         let qp = r.u32()?;
@@ -218,10 +294,15 @@ impl PathRequest {
                 r.reserved::<2>()?;
                 Self::Outcome(change)
             }
-            _ => {
+            SERVE => {
                 let service = Service::of_number(r.u8()?)?;
                 r.reserved::<3>()?;
                 Self::Serve(service)
+            }
+            _ => {
+                let congestion = Congestion::of_number(r.u8()?)?;
+                r.reserved::<3>()?;
+                Self::Steer(congestion)
             }
         };
         Ok(Some((qp, request)))

@@ -158,6 +158,7 @@ fn of_paths() -> impl Strategy<Value = Request> {
             Just(Service::Idempotent),
         ]
         .prop_map(PathRequest::Serve),
+        prop::sample::select(&Congestion::ALL[..]).prop_map(PathRequest::Steer),
     ];
     (any::<u32>(), request).prop_map(|(qp, request)| Request::Paths { qp, request })
 }

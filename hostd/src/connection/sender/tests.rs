@@ -45,6 +45,7 @@ impl Bed {
             seed: 1,
             window: 64,
             mtu: 4096,
+            congestion: config.congestion,
         };
         Self {
             sender: Sender::new(Psn::new(first), 128, rules),
@@ -586,6 +587,7 @@ fn a_crowd_does_not_go_on_in_step() {
             seed,
             window: 64,
             mtu: 4096,
+            congestion: config.congestion,
         };
         let mut steering = Steering::new(Some(&agreed), &plan, &config);
         steering.set_speed(common::units::Rate::from_gbps(100));

@@ -1,10 +1,10 @@
 //! What applications tell of the traffic of their queue pairs, and ask of sub-paths and services.
 
 use super::{Link, Table, reply};
-use crate::edge::command::{ChangeAsked, PathsCommand, SessionId};
-use crate::engine::Engine;
+use crate::edge::command::{ChangeAsked, PathsCommand, Readied, SessionId};
+use crate::engine::{Engine, NotSteered};
 use crate::memory::RegionMemory;
-use crate::verbs::{ChangeStanding, EngineError, MultipathChange, Service, Traffic};
+use crate::verbs::{ChangeStanding, Congestion, EngineError, MultipathChange, Service, Traffic};
 
 impl<M: RegionMemory> Table<M> {
     /// Carries out what is asked about the sub-paths of a queue pair.
@@ -27,6 +27,12 @@ impl<M: RegionMemory> Table<M> {
             }
             PathsCommand::Serve(service, answer) => {
                 reply(answer, self.choose_service(session, qp, service, engine));
+            }
+            PathsCommand::Steer(congestion, answer) => {
+                reply(
+                    answer,
+                    self.choose_congestion(session, qp, congestion, engine),
+                );
             }
         }
     }
@@ -55,6 +61,24 @@ impl<M: RegionMemory> Table<M> {
             return Err(EngineError::State);
         }
         engine.choose_service(qp, service)
+    }
+
+    /// Chooses the congestion control of the connection to come.
+    fn choose_congestion(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        congestion: Congestion,
+        engine: &mut Engine<M>,
+    ) -> Result<Readied, EngineError> {
+        if self.rings(session, qp)?.link != Link::None {
+            return Err(EngineError::State);
+        }
+        match engine.choose_congestion(qp, congestion) {
+            Ok(()) => Ok(Readied::Done),
+            Err(NotSteered::Engine(error)) => Err(error),
+            Err(refused) => Ok(Readied::Refused(refused.to_string())),
+        }
     }
 
     /// Asks for a change of sub-paths.

@@ -10,10 +10,12 @@ use crate::flows::observers;
 use crate::id::PortId;
 use crate::worker::events::WorkerCommand;
 use common::time::Time;
+use std::time::Duration;
 
 /// Milliseconds since the Epoch at `time`.
 fn epoch_millis(time: Time) -> u64 {
-    (wall_clock_at(time) * 1000.0) as u64
+    let since = Duration::try_from_secs_f64(wall_clock_at(time)).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl State {

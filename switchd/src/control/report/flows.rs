@@ -40,12 +40,12 @@ impl State {
             learned: flow.other.map(|(_, learned)| learned.name().to_owned()),
             age_seconds: now.since(flow.forward.first.min(first)).as_secs_f64(),
             idle_seconds: now.since(flow.last()).as_secs_f64(),
-            forward: self.flow_direction(flow, flow.forward, now),
-            backward: flow.backward.map(|it| self.flow_direction(flow, it, now)),
+            forward: self.flow_direction(flow, flow.forward),
+            backward: flow.backward.map(|it| self.flow_direction(flow, it)),
         }
     }
 
-    fn flow_direction(&self, flow: &Flow<'_>, direction: &Direction, now: Time) -> FlowDirection {
+    fn flow_direction(&self, flow: &Flow<'_>, direction: &Direction) -> FlowDirection {
         let active = direction.in_active_time();
         let has_nak = direction.nak_at != Time::ZERO;
         let nak = has_nak.then(|| wall_clock_at(direction.nak_at));

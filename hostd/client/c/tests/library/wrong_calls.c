@@ -113,6 +113,7 @@ static void wrong_handles(void *number)
     FAILS(HOSTD_ERR_HANDLE, hostd_post_recv(qp, &receive, 1));
     FAILS(HOSTD_ERR_HANDLE, hostd_bind_qp(qp, "10.0.0.1"));
     FAILS(HOSTD_ERR_HANDLE, hostd_set_service(qp, HOSTD_SERVICE_UNORDERED));
+    FAILS(HOSTD_ERR_HANDLE, hostd_set_congestion(qp, HOSTD_CONGESTION_SWIFT));
     FAILS(HOSTD_ERR_HANDLE, hostd_describe_traffic(qp, &traffic));
     FAILS(HOSTD_ERR_HANDLE, hostd_change_paths(qp, &change, 0));
     FAILS(HOSTD_ERR_HANDLE, hostd_connect(qp, "10.0.0.1", 1, NULL, 0, 0, NULL));
@@ -166,6 +167,7 @@ static void wrong_values(void)
     FAILS(HOSTD_ERR_ARGUMENT, hostd_alloc_mr(NULL, 1, 1 << 30, &mr));
     SAYS("access");
     FAILS(HOSTD_ERR_ARGUMENT, hostd_set_service(NULL, 3));
+    FAILS(HOSTD_ERR_ARGUMENT, hostd_set_congestion(NULL, 11));
     FAILS(HOSTD_ERR_ARGUMENT, hostd_describe_traffic(NULL, &traffic));
     traffic.pattern = 0;
     traffic.priority = 256;

@@ -4,7 +4,7 @@ use crate::end::{End, PATIENCE, Plan};
 use crate::measurement::{Failure, Options, SIZE_MAX, Test};
 use crate::statistics::{Bandwidth, Latency};
 use hostd_client::{
-    CompletionOpcode, Context, Error, ReceiveRequest, RemoteSlice, SendRequest, Slice,
+    CompletionOpcode, Congestion, Context, Error, ReceiveRequest, RemoteSlice, SendRequest, Slice,
 };
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -54,7 +54,8 @@ pub(crate) fn run(socket: &Path, test: Test, options: &Options) -> Result<(), Fa
         } else {
             limit
         };
-        let (line, json) = measure(&context, peer, plan, limit)?;
+        let to = (peer, options.congestion);
+        let (line, json) = measure(&context, to, plan, limit)?;
         if options.json {
             objects.push(json);
         } else {
@@ -88,11 +89,14 @@ impl Limit {
 
 fn measure(
     context: &Context,
-    peer: SocketAddr,
+    (peer, congestion): (SocketAddr, Option<Congestion>),
     plan: Plan,
     limit: Limit,
 ) -> Result<(String, String), Failure> {
     let mut end = End::new(context, plan)?;
+    if let Some(congestion) = congestion {
+        end.queue_pair.choose_congestion(congestion)?;
+    }
     if plan.test != Test::Write {
         let local = if plan.test == Test::Latency {
             end.message(0)?

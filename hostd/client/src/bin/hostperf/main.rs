@@ -70,6 +70,7 @@ mod tests {
     use super::{Cli, Verb};
     use clap::error::ErrorKind;
     use clap::{CommandFactory, Parser};
+    use hostd_client::Congestion;
 
     /// What cannot be measured is refused, and nothing that is said is ignored.
     #[test]
@@ -89,6 +90,7 @@ mod tests {
             (&["-s", "8388609"], ErrorKind::ValueValidation),
             (&["-s", "0"], ErrorKind::ValueValidation),
             (&["-t", "1025"], ErrorKind::ValueValidation),
+            (&["--congestion", "cubic"], ErrorKind::InvalidValue),
         ] {
             let error = read(words).expect_err("refused");
             assert_eq!(error.kind(), kind, "{words:?}: {error}");
@@ -96,6 +98,13 @@ mod tests {
         for words in [&[][..], &["-n", "1"], &["-D", "0.5", "-s", "8388608"]] {
             let cli = read(words).expect("it is understood");
             assert!(matches!(cli.command, Verb::Write(_)));
+        }
+        for congestion in Congestion::ALL {
+            let cli = read(&["--congestion", congestion.name()]).expect("it is known");
+            let Verb::Write(options) = cli.command else {
+                panic!("{:?}", cli.command);
+            };
+            assert_eq!(options.congestion, Some(congestion));
         }
         assert_eq!(super::client::plain("[fd00::2]"), "fd00::2");
         assert_eq!(super::client::plain("fd00::2"), "fd00::2");

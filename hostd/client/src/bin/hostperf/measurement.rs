@@ -1,6 +1,8 @@
 //! What is measured, and why a measurement may fail.
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use hostd_client::Congestion;
 
 /// The default port of servers: that of perftest.
 pub(crate) const PORT: u16 = 18_515;
@@ -18,6 +20,13 @@ fn seconds(text: &str) -> Result<f64, String> {
         none if none.is_zero() => Err("a measurement takes some time".to_owned()),
         _ => Ok(value),
     }
+}
+
+/// An algorithm of congestion control, by its name.
+fn congestion() -> impl TypedValueParser<Value = Congestion> {
+    let named = |name: String| Congestion::ALL.into_iter().find(|it| it.name() == name);
+    let names = PossibleValuesParser::new(Congestion::ALL.map(Congestion::name));
+    names.map(move |name| named(name).unwrap_or_default())
 }
 
 /// What to measure.
@@ -46,6 +55,10 @@ pub(crate) struct Options {
     #[arg(short = 't', long, default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
     pub(crate) depth: u32,
+    /// What steers how fast this side sends: one of those that hostd offers; without it, what hostd
+    /// is configured with.
+    #[arg(long, value_parser = congestion())]
+    pub(crate) congestion: Option<Congestion>,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -89,7 +89,10 @@ enum hostd_reason {
     HOSTD_REASON_PROTOCOL = 15,
     HOSTD_REASON_REFUSED = 16,     /* nobody listens there */
     HOSTD_REASON_IN_USE = 17,      /* other objects depend on the object */
-    HOSTD_REASON_BUSY = 18         /* the peer takes no more requests at present */
+    HOSTD_REASON_BUSY = 18,        /* the peer takes no more requests at present */
+    HOSTD_REASON_ACCESS = 19,      /* the peer used memory that it may not use (IBV_EVENT_QP_ACCESS_ERR) */
+    HOSTD_REASON_INVALID_REQUEST = 20, /* the peer sent what is not possible (IBV_EVENT_QP_REQ_ERR) */
+    HOSTD_REASON_REQUEST_FAILED = 21   /* a request of this side failed: its completion says how */
 };
 
 /* Why a group has failed, or did not form. Of the first seven hostd_last_rank() says whose doing it is. */

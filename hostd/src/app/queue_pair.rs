@@ -3,13 +3,42 @@
 use super::refusal::Refusal;
 use super::session::{Outcome, Session, done};
 use crate::edge::command::{Answer, Readied, SessionCommand};
-use hostd_client::abi::answer::Reply;
+use hostd_client::abi::answer::{Event, Reply};
 use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::by_hand::ByHand;
+use hostd_client::abi::feature;
 use hostd_client::abi::options::ConnectionOptions;
 use hostd_client::abi::types::{Access, ErrorCode};
 
 impl Session {
+    /// An event as the library of the application understands it.
+    pub(super) fn understood(&self, event: Event) -> Event {
+        if self.knows(feature::CONGESTION) {
+            return event;
+        }
+        match event {
+            Event::Disconnected { qp, reason } => {
+                let reason = reason.for_older();
+                Event::Disconnected { qp, reason }
+            }
+            Event::ConnectFailed {
+                qp,
+                reason,
+                rej,
+                private,
+            } => {
+                let reason = reason.for_older();
+                Event::ConnectFailed {
+                    qp,
+                    reason,
+                    rej,
+                    private,
+                }
+            }
+            other => other,
+        }
+    }
+
     pub(super) async fn set_options(&self, qp: u32, options: ConnectionOptions) -> Outcome {
         self.ready(|answer| SessionCommand::SetOptions(qp, options, answer))
             .await

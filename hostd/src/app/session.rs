@@ -48,6 +48,8 @@ pub struct Session {
     /// What the application writes to wake the worker, once the worker has its page.
     doorbell: Option<Arc<Doorbell>>,
     greeted: bool,
+    /// What both sides know, by bits of [`feature`].
+    features: u64,
     /// It asked for events of the port.
     watches: Arc<AtomicBool>,
     pub(super) account: Account,
@@ -92,6 +94,7 @@ impl Session {
             waking,
             doorbell: None,
             greeted: false,
+            features: 0,
             watches: Arc::default(),
             account,
             regions: HashMap::new(),
@@ -105,6 +108,11 @@ impl Session {
             _own: own,
             slots: HashSet::new(),
         })
+    }
+
+    /// Whether both sides know this, a bit of [`feature`].
+    pub(super) const fn knows(&self, feature: u64) -> bool {
+        self.features & feature != 0
     }
 
     /// Its name.
@@ -250,10 +258,11 @@ impl Session {
             return Err(other_version(major, minor));
         }
         self.greeted = true;
+        self.features = features & feature::ALL;
         let reply = Reply::Hello {
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
-            features: features & feature::ALL,
+            features: self.features,
             memory: self.quota.memory(),
             queue_pairs: self.quota.queue_pairs,
             message: MESSAGE_LEN_MAX,

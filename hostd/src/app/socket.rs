@@ -429,7 +429,7 @@ impl Applications {
             let busy = line.is_full();
             tokio::select! {
                 event = events.recv(), if !busy => match event {
-                    Some(event) => line.queue(event.encode()),
+                    Some(event) => line.queue(session.understood(event).encode()),
                     None => return Err(io::Error::other("it does not read its events")),
                 },
                 ready = line.writable(), if line.has_outgoing() => ready?,
@@ -500,7 +500,7 @@ impl Applications {
         let hello_refused = line.first && matches!(reply, Reply::Error { .. });
         line.first = false;
         while let Ok(event) = events.try_recv() {
-            line.queue(event.encode());
+            line.queue(session.understood(event).encode());
         }
         line.queue_reply(reply.encode(tag), descriptors);
         lawful && !hello_refused

@@ -589,6 +589,7 @@ impl QueuePair {
         let awaited = awaited.map_or(Time::NEVER, Awaited::deadline);
         let answers = self.report_deadline().max(control_from);
         let others = self.pulse_deadline().min(self.change_deadline());
+        let others = others.min(self.crowd_deadline());
         sender.min(awaited).min(answers).min(others)
     }
 }

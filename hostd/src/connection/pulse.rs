@@ -41,6 +41,11 @@ impl Pulse {
         }
     }
 
+    /// Since when nothing came from the peer, as far as is known.
+    pub(super) fn silent_since(&self) -> Time {
+        self.heard.unwrap_or(Time::ZERO)
+    }
+
     /// Something came from the peer.
     #[inline]
     pub(super) fn heard(&mut self, now: Time) {

@@ -25,7 +25,7 @@ impl<M: RegionMemory> Engine<M> {
         };
         queue_pair.report_to(&mut self.statistics);
         let drained = queue_pair.take_drained();
-        let amid = queue_pair.is_amid_message();
+        let amid = queue_pair.is_amid_message(now);
         if amid != queue_pair.in_crowd {
             queue_pair.in_crowd = amid;
             self.crowd = self.crowd.wrapping_add_signed(if amid { 1 } else { -1 });

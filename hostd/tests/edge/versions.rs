@@ -2,12 +2,12 @@
 
 use crate::ends::End;
 use crate::raw::Raw;
-use crate::rig::{PATIENCE, config, pair};
-use hostd_client::abi::answer::Reply;
+use crate::rig::{Daemon, PATIENCE, config, pair};
+use hostd_client::abi::answer::{Event, FromDaemon, Reply};
 use hostd_client::abi::message::Request;
-use hostd_client::abi::types::ErrorCode;
+use hostd_client::abi::types::{ErrorCode, Private};
 use hostd_client::abi::{VERSION_MAJOR, VERSION_MINOR, feature};
-use hostd_client::{Access, Context, Error, shm_socket};
+use hostd_client::{Access, Context, Error, RemoteSlice, SendRequest, shm_socket};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -108,8 +108,43 @@ fn an_older_application() {
         (VERSION_MAJOR, VERSION_MINOR, OLD)
     );
     let raw = Raw::connect(&a).greet(&hello).expect("welcome");
-    assert!(crate::raw::rings(&raw).handle > 0);
+    let own = crate::raw::rings(&raw);
     let rights = Access::LOCAL_WRITE;
     let [mut first, mut second] = [&a, &b].map(|it| End::new(it, 8, (4096, rights)));
     first.connect(&mut second, b.address);
+    assert_eq!(ended(&raw, own.handle, &b), ErrorCode::Protocol);
+    let raw = Raw::greeted(&a);
+    let own = crate::raw::rings(&raw);
+    assert_eq!(ended(&raw, own.handle, &b), ErrorCode::Access);
+}
+
+/// Connects the queue pair of a raw application to another one, which writes with a key that there
+/// is not; how the raw one is told.
+fn ended(raw: &Raw, qp: u32, daemon: &Daemon) -> ErrorCode {
+    let mut peer = End::new(daemon, 8, (4096, Access::LOCAL_WRITE));
+    let listener = peer.listener();
+    let request = Request::Connect {
+        qp,
+        address: daemon.address,
+        port: listener.port(),
+        private: Private::EMPTY,
+    };
+    assert_eq!(raw.ask(&request, &[]).0, Reply::Done);
+    let asked = listener.get_request(PATIENCE).expect("a request");
+    asked
+        .accept(&mut peer.queue_pair, Private::EMPTY, PATIENCE)
+        .expect("accepted");
+    let nowhere = RemoteSlice {
+        address: 0,
+        rkey: 77,
+    };
+    let local = peer.memory.slice(0, 8).expect("inside");
+    let write = SendRequest::write(1, local, nowhere);
+    peer.queue_pair.post_send(&write).expect("room");
+    loop {
+        let (message, _) = raw.next().expect("an event");
+        if let FromDaemon::Event(Event::Disconnected { reason, .. }) = message {
+            return reason;
+        }
+    }
 }

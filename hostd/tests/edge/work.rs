@@ -174,6 +174,9 @@ fn memory_of_a_peer_is_read_and_changed_atomically() {
         passive.queue.poll().expect("a ring").is_none(),
         "it knows nothing"
     );
+    let reasons = [&active, &passive].map(|end| end.queue_pair.wait_disconnected(PATIENCE).ok());
+    let expected = [ErrorCode::RequestFailed, ErrorCode::Access];
+    assert_eq!(reasons, expected.map(Some), "which rule was broken");
 }
 
 /// HT-1: SEND with and without immediate data, WRITE with and without, all with their completions.

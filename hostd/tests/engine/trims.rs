@@ -3,7 +3,9 @@
 use crate::network::{Network, trim};
 use common::time::Span;
 use common::wire::roce::Headers;
-use hostd::verbs::{Congestion, DropReason, EngineConfig, MultipathConfig, SendOpcode, Status};
+use hostd::verbs::{
+    Congestion, DropReason, EngineConfig, MultipathConfig, SendOpcode, Status, Transition,
+};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::collections::HashSet;
@@ -130,11 +132,12 @@ fn trimmed_answers_come_again_at_once() {
 }
 
 /// CC-8: who is told how many share the link of the peer: those in the middle of a message, but not
-/// those whose packets wait for a receive that nobody posts. They load nothing, and anybody can
-/// have hundreds.
+/// those whose packets wait for a receive that nobody posts, nor those that stopped in the middle.
+/// They load nothing, and anybody can have hundreds.
 #[test]
-fn who_waits_for_a_receive_is_no_crowd() {
-    for starved in [true, false] {
+fn who_waits_or_is_silent_is_no_crowd() {
+    for crowd in ["starved", "silent", "sending"] {
+        let starved = crowd == "starved";
         let mut network = Network::new(38, configs(Congestion::Nscc));
         network.tap = Some(Vec::new());
         let all = [0; 30].map(|_| network.connected(Some(MultipathConfig::default())));
@@ -148,6 +151,14 @@ fn who_waits_for_a_receive_is_no_crowd() {
             posted.expect("room");
         }
         network.pass(Span::from_micros(if starved { 2_000 } else { 100 }));
+        if crowd == "silent" {
+            for [sender, _] in &all[1..] {
+                let engine = &mut network.hosts[0].engine;
+                let ended = engine.modify_queue_pair(*sender, &Transition::Error);
+                ended.expect("legal");
+            }
+            network.pass(Span::from_millis(101));
+        }
         network.impairment.trims = 200;
         let mut write = network.hosts[0].send(1, 0, 65_536);
         (write.opcode, write.rkey) = (SendOpcode::RdmaWrite, network.hosts[1].keys.rkey);
@@ -164,8 +175,8 @@ fn who_waits_for_a_receive_is_no_crowd() {
             let count = marks.and_then(|it| it.crowd.count());
             told = told.max(count.filter(|_| headers.bth.dest_qp == writer).unwrap_or(0));
         }
-        println!("{told} are told of");
-        assert_eq!(told >= 16, !starved, "{told}");
+        println!("{told} are told of, {crowd}");
+        assert_eq!(told >= 16, crowd == "sending", "{told}");
         network.close();
     }
 }

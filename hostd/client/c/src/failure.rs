@@ -280,7 +280,7 @@ const CAUSES: [&CStr; 13] = [
 ];
 
 /// By number; a test compares them with those of the library.
-const REASONS: [&CStr; 19] = [
+const REASONS: [&CStr; 22] = [
     c"closed in good order",
     c"malformed request",
     c"version not understood",
@@ -300,6 +300,9 @@ const REASONS: [&CStr; 19] = [
     c"connection refused: nobody listens there",
     c"the object is in use",
     c"the peer takes no more connection requests at present",
+    c"the peer used memory that it may not use",
+    c"the peer sent a request that is not possible",
+    c"a request of this side failed: its completion says how",
 ];
 
 #[cfg(test)]
@@ -341,6 +344,9 @@ mod tests {
             ErrorCode::Refused,
             ErrorCode::InUse,
             ErrorCode::Busy,
+            ErrorCode::Access,
+            ErrorCode::InvalidRequest,
+            ErrorCode::RequestFailed,
         ] {
             let number = code as i32;
             let text = reason_text(number).expect("a text").to_str();
@@ -351,11 +357,11 @@ mod tests {
                 assert_eq!(reason_of(error), Some(number), "{error}");
             }
         }
-        assert_eq!(reason_text(19), None);
-        for other in [0, 7, -1, -16, -17, -99, -119, -199, -413, -500, i32::MIN] {
+        assert_eq!(reason_text(22), None);
+        for other in [0, 7, -1, -16, -17, -99, -122, -199, -413, -500, i32::MIN] {
             assert_eq!(reason_of(other), None, "{other}");
         }
-        for other in [0, 7, -17, -99, -119, -413, -500, i32::MIN, i32::MAX] {
+        for other in [0, 7, -17, -99, -122, -413, -500, i32::MIN, i32::MAX] {
             assert_eq!(class(other), 0, "{other}");
         }
         assert_eq!(error_text(-17), c"unknown error");

@@ -82,7 +82,7 @@ pub const VERSION_MAJOR: u16 = 3;
 /// 3.6: the leaf is told of, and members withdraw and say why.
 /// 3.7: a reduce through switches whose result all get; members without a membership say, too, that
 /// they do without switches.
-/// 3.8: queue pairs choose an algorithm of congestion control.
+/// 3.8: queue pairs choose an algorithm of congestion control; events say which rule was broken.
 pub const VERSION_MINOR: u16 = 8;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
@@ -120,7 +120,8 @@ pub mod feature {
     pub const LEAF: u64 = 1 << 14;
     /// Members that do without switches and have no membership to withdraw from (3.7).
     pub const FALLBACKS: u64 = 1 << 15;
-    /// Algorithms of congestion control that queue pairs choose (3.8).
+    /// Algorithms of congestion control that queue pairs choose, and reasons that name the rule
+    /// that was broken (3.8).
     pub const CONGESTION: u64 = 1 << 16;
     /// All that version 3.1 knew.
     pub const OF_3_1: u64 =

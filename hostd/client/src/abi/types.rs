@@ -215,10 +215,17 @@ pub enum ErrorCode {
     /// The peer has no room for another connection, or as many requests wait there as its
     /// application lets wait.
     Busy = 18,
+    /// The peer used a key, a range or a right that it does not have (`IBV_EVENT_QP_ACCESS_ERR`;
+    /// 3.8).
+    Access = 19,
+    /// The peer sent a request that is not possible (`IBV_EVENT_QP_REQ_ERR`; 3.8).
+    InvalidRequest = 20,
+    /// A request of this side failed: its completion says how (3.8).
+    RequestFailed = 21,
 }
 
 impl ErrorCode {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 22] = [
         Self::Closed,
         Self::BadMessage,
         Self::BadVersion,
@@ -238,7 +245,19 @@ impl ErrorCode {
         Self::Refused,
         Self::InUse,
         Self::Busy,
+        Self::Access,
+        Self::InvalidRequest,
+        Self::RequestFailed,
     ];
+
+    /// The same for a library that is older than 3.8: it knows [`Self::Protocol`] for all of them.
+    #[must_use]
+    pub const fn for_older(self) -> Self {
+        match self {
+            Self::Access | Self::InvalidRequest | Self::RequestFailed => Self::Protocol,
+            other => other,
+        }
+    }
 
     pub(super) fn from_number(number: u32) -> Result<Self, DecodeError> {
         let index = usize::try_from(number).map_err(|_| DecodeError::Field("code"))?;
@@ -270,6 +289,9 @@ impl ErrorCode {
             Self::InUse => "the object is in use",
             Self::Busy => "the peer takes no more connection requests at present",
             Self::Refused => "connection refused: nobody listens there",
+            Self::Access => "the peer used memory that it may not use",
+            Self::InvalidRequest => "the peer sent a request that is not possible",
+            Self::RequestFailed => "a request of this side failed: its completion says how",
         }
     }
 }

@@ -182,11 +182,19 @@ fn granularity_of(granularity: Granularity) -> types::Granularity {
     }
 }
 
+/// Why a queue pair failed that has this status: as verbs tell it by asynchronous events.
 fn reason_of(status: Status) -> ErrorCode {
     match status {
         Status::RetryExceeded | Status::RnrRetryExceeded => ErrorCode::TimedOut,
         Status::Success | Status::WorkRequestFlushed => ErrorCode::Closed,
         Status::Fatal | Status::General => ErrorCode::Internal,
-        _ => ErrorCode::Protocol,
+        Status::LocalAccess => ErrorCode::Access,
+        Status::LocalQpOperation => ErrorCode::InvalidRequest,
+        Status::LocalLength
+        | Status::LocalProtection
+        | Status::MemoryWindowBind
+        | Status::RemoteInvalidRequest
+        | Status::RemoteAccess
+        | Status::RemoteOperation => ErrorCode::RequestFailed,
     }
 }

@@ -8,8 +8,8 @@ use hostd_client::abi::paths::WEIGHTS_MAX;
 use hostd_client::abi::{INLINE_MAX, PRIVATE_MAX, SGE_MAX};
 use hostd_client::group::{Element, Operation, SIZE_MAX};
 use hostd_client::{
-    Access, CompletionOpcode, CompletionStatus, ErrorCode, Granularity, QueuePair, Service,
-    TrafficPattern, TrafficPriority,
+    Access, CompletionOpcode, CompletionStatus, Congestion, ErrorCode, Granularity, QueuePair,
+    Service, TrafficPattern, TrafficPriority,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -251,6 +251,9 @@ fn constants_of_code() -> BTreeMap<String, i64> {
             ("REFUSED", ErrorCode::Refused as i64),
             ("IN_USE", ErrorCode::InUse as i64),
             ("BUSY", ErrorCode::Busy as i64),
+            ("ACCESS", ErrorCode::Access as i64),
+            ("INVALID_REQUEST", ErrorCode::InvalidRequest as i64),
+            ("REQUEST_FAILED", ErrorCode::RequestFailed as i64),
         ],
     );
     add(
@@ -398,11 +401,22 @@ fn requests() -> [(&'static str, i64); 8] {
     ]
 }
 
-fn paths() -> [(&'static str, i64); 17] {
+fn paths() -> [(&'static str, i64); 28] {
     [
         ("SERVICE_ORDERED", Service::Ordered as i64),
         ("SERVICE_UNORDERED", Service::Unordered as i64),
         ("SERVICE_IDEMPOTENT", Service::Idempotent as i64),
+        ("CONGESTION_AUTO", Congestion::Auto as i64),
+        ("CONGESTION_FIXED", Congestion::Fixed as i64),
+        ("CONGESTION_NSCC", Congestion::Nscc as i64),
+        ("CONGESTION_SWIFT", Congestion::Swift as i64),
+        ("CONGESTION_SWIFT_CSIG", Congestion::SwiftCsig as i64),
+        ("CONGESTION_DCTCP", Congestion::Dctcp as i64),
+        ("CONGESTION_DCQCN", Congestion::Dcqcn as i64),
+        ("CONGESTION_TIMELY", Congestion::Timely as i64),
+        ("CONGESTION_POSEIDON", Congestion::Poseidon as i64),
+        ("CONGESTION_HPCC", Congestion::Hpcc as i64),
+        ("CONGESTION_RTTCC", Congestion::Rttcc as i64),
         ("PATTERN_UNKNOWN", TrafficPattern::Unknown as i64),
         ("PATTERN_PAIRS", TrafficPattern::Pairs as i64),
         ("PATTERN_MANY_TO_ONE", TrafficPattern::ManyToOne as i64),

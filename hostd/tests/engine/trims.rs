@@ -176,7 +176,8 @@ fn who_waits_or_is_silent_is_no_crowd() {
             told = told.max(count.filter(|_| headers.bth.dest_qp == writer).unwrap_or(0));
         }
         println!("{told} are told of, {crowd}");
-        assert_eq!(told >= 16, crowd == "sending", "{told}");
+        let expected = if crowd == "sending" { 16..31 } else { 0..1 };
+        assert!(expected.contains(&told), "{told}, {crowd}");
         network.close();
     }
 }

@@ -12,7 +12,7 @@ use common::wire::csig::Signal;
 use std::net::IpAddr;
 
 impl EngineStatistics {
-    /// Received packets that are accounted for: all but those in reorder buffers.
+    /// Received packets that are accounted for: all but those that wait in reorder buffers.
     pub fn settled(&self) -> u64 {
         self.delivered
             + self.acknowledgements
@@ -85,7 +85,7 @@ impl PathCounters {
 
 /// Counters of a whole engine. Each received packet is counted once: as delivered, as an
 /// acknowledgement, notification of congestion, management, flow control or a duplicate, or as lost
-/// with a reason. Packets in a reorder buffer are not counted yet.
+/// with a reason. Packets that wait in frames of a reorder buffer are not counted yet.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStatistics {
     /// Packets received, lost ones included.
@@ -101,7 +101,7 @@ pub struct EngineStatistics {
     /// Packets that had come before and were acknowledged again. The first copy was only late, or
     /// its acknowledgement was lost, or the peer probed whether this side is still there.
     pub duplicates: u64,
-    /// Data packets whose payload was delivered.
+    /// Data packets whose payload was delivered, some before their turn.
     pub delivered: u64,
     /// Acknowledgements of any kind that were taken in.
     pub acknowledgements: u64,
@@ -145,6 +145,8 @@ pub struct TransportCounters {
     pub keep_alives: u64,
     /// Packets that came before one that was sent earlier.
     pub out_of_order: u64,
+    /// Those of them that were placed in memory before their turn.
+    pub early_placed: u64,
     /// Acknowledgements sent with the loss flag.
     pub loss_reports: u64,
     /// Times that a peer had no receive posted.
@@ -185,6 +187,7 @@ impl TransportCounters {
             tail_probes: counters.tail_probes,
             keep_alives: counters.keep_alives,
             out_of_order: counters.out_of_order,
+            early_placed: counters.early_placed,
             loss_reports: counters.loss_reports,
             rx_rnr: counters.rx_rnr,
             tx_rnr: counters.tx_rnr,
@@ -210,6 +213,7 @@ impl TransportCounters {
         self.tail_probes += now.tail_probes - before.tail_probes;
         self.keep_alives += now.keep_alives - before.keep_alives;
         self.out_of_order += now.out_of_order - before.out_of_order;
+        self.early_placed += now.early_placed - before.early_placed;
         self.loss_reports += now.loss_reports - before.loss_reports;
         self.rx_rnr += now.rx_rnr - before.rx_rnr;
         self.tx_rnr += now.tx_rnr - before.tx_rnr;
@@ -277,6 +281,8 @@ pub struct QueuePairCounters {
     pub duplicates: u64,
     /// Packets that came before one that was sent earlier (HT-44).
     pub out_of_order: u64,
+    /// Those of them that were placed in memory before their turn (HT-40).
+    pub early_placed: u64,
     /// Greatest distance in packets between one that came and the one that was expected (HT-44).
     pub reorder_depth_max: u32,
     /// Longest time that the oldest gap stayed open (HT-44).
@@ -451,7 +457,7 @@ pub struct QueuePairStatistics {
     pub congestion: &'static str,
     /// Whether congestion signals decided the last time; `None`: they never do.
     pub guided: Option<bool>,
-    /// Packets in the reorder buffer.
+    /// Packets that wait in frames of the reorder buffer.
     pub reordering: u32,
     /// Send requests that have not completed.
     pub sends_outstanding: usize,

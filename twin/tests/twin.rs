@@ -116,7 +116,7 @@ fn a_message_that_comes_twice_is_noticed() {
     assert!(failure.history.contains("last at"), "what happened before");
 }
 
-/// A host that swaps two packets.
+/// A host that swaps the last packet of a message with one before it.
 #[test]
 fn swapped_packets_are_noticed() {
     let failure = broken(LEAF_SPINE, None, Some(Edge::SwapPackets(50_000)));

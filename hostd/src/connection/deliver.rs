@@ -14,7 +14,7 @@ use crate::memory::{RegionMemory, RegionTable};
 use crate::receive::posted::ReceiveQueue;
 use crate::receive::respond::{Outcome, Rights};
 use crate::receive::shared::SharedReceives;
-use crate::receive::{Arrival, FrameBudget, Receiver};
+use crate::receive::{Arrival, Early, FrameBudget, Receiver};
 use crate::verbs::{
     Completion, CompletionOpcode, DropReason, EngineError, PortSet, Psn, Sge, State, Status,
 };
@@ -130,7 +130,6 @@ impl QueuePair {
             return delivery.drop_packet(frame, reason);
         }
         self.pulse.heard(delivery.now);
-        let owner = self.request.domain.0;
         let Some(receiver) = &mut self.responder.receiver else {
             return delivery.drop_packet(frame, DropReason::QueuePairState);
         };
@@ -141,15 +140,10 @@ impl QueuePair {
             Arrival::Early => {
                 self.counters.out_of_order += 1;
                 self.counters.reorder_depth_max = self.counters.reorder_depth_max.max(ahead);
-                if let Some(message) = receiver.whole_with(ahead, &header) {
-                    return self.give_out(message, ahead, (frame, header), delivery);
-                }
-                let kept = delivery.budget.take(owner, receiver.waiting());
-                receiver.reports.on_early(&header, kept, now);
-                if kept {
-                    return receiver.hold(ahead, frame, header, now);
-                }
-                DropReason::ReorderMemory
+                return match receiver.whole_with(ahead, &header) {
+                    Some(message) => self.give_out(message, ahead, (frame, header), delivery),
+                    None => self.take_early(ahead, frame, header, delivery),
+                };
             }
             Arrival::Duplicate => {
                 self.counters.duplicates += 1;
@@ -254,18 +248,28 @@ impl QueuePair {
                 receiver.reports.on_in_order(&header, delivery.now);
             }
         }
+        if self.deliver_one(frame, header, delivery) {
+            self.deliver_early(delivery);
+        }
+    }
+
+    /// Delivers what came early, now that it is its turn.
+    fn deliver_early<M: RegionMemory>(&mut self, delivery: &mut Delivery<'_, M>) {
         let owner = self.request.domain.0;
-        let mut next = Some((frame, header));
-        while let Some((frame, header)) = next {
-            if !self.deliver_one(frame, header, delivery) {
+        let head = |it: &mut Self| it.responder.receiver.as_mut()?.take_head();
+        while let Some(early) = head(self) {
+            let goes_on = match early {
+                Early::Waited(held) => {
+                    delivery.budget.give(owner, 1);
+                    self.deliver_one(held.frame, held.header, delivery)
+                }
+                Early::Placed(placed) => self.pass(placed, delivery),
+            };
+            if !goes_on {
                 return;
             }
-            let receiver = self.responder.receiver.as_mut();
-            next = receiver.and_then(Receiver::take_head).map(|held| {
-                delivery.budget.give(owner, 1);
-                (held.frame, held.header)
-            });
         }
+        self.place_waiting(0, delivery);
     }
 
     /// Delivers one packet. Whether the next one may follow.
@@ -307,12 +311,13 @@ impl QueuePair {
                 return false;
             }
             Outcome::Refused(refusal, completion) => {
-                self.refuse(frame, refusal, completion, delivery);
+                delivery.drop_packet(frame, DropReason::RequestRefused);
+                self.refuse(refusal, completion, delivery.effects);
                 return false;
             }
         };
         let ends = matches!(outcome, Outcome::Finished(_));
-        receiver.reports.on_delivered(&header);
+        receiver.reports.on_delivered(header.psn, header.flowlet);
         let numbers = header.packets(rights.mtu);
         while let Some(inside) = (numbers > 1)
             .then(|| receiver.take_inside(numbers))
@@ -321,9 +326,7 @@ impl QueuePair {
             delivery.budget.give(rights.domain, 1);
             delivery.drop_packet(inside, DropReason::InsideRead);
         }
-        if let Some(open) = receiver.delivered(numbers, ends, delivery.now) {
-            self.counters.reorder_span_max = self.counters.reorder_span_max.max(open);
-        }
+        self.advance(numbers, ends, delivery.now);
         delivery.effects.delivered += 1;
         self.counters.rx_bytes += header.len() as u64;
         if ends {
@@ -331,6 +334,14 @@ impl QueuePair {
         }
         delivery.pool.give(frame);
         true
+    }
+
+    /// The next packet is `numbers` further.
+    pub(super) fn advance(&mut self, numbers: u32, ends_message: bool, now: Time) {
+        let receiver = self.responder.receiver.as_mut();
+        let closed = receiver.and_then(|receiver| receiver.delivered(numbers, ends_message, now));
+        let longest = &mut self.counters.reorder_span_max;
+        *longest = closed.map_or(*longest, |open| open.max(*longest));
     }
 
     /// What packets of the peer may do.
@@ -360,20 +371,18 @@ impl QueuePair {
     }
 
     /// Refuses a request, which ends the queue pair.
-    pub(super) fn refuse<M: RegionMemory>(
+    pub(super) fn refuse(
         &mut self,
-        frame: Frame,
         refusal: Refusal,
         completion: Option<Completion>,
-        delivery: &mut Delivery<'_, M>,
+        effects: &mut Effects,
     ) {
         if let Some(receiver) = &mut self.responder.receiver {
             receiver.reports.on_refused(refusal);
         }
-        delivery.drop_packet(frame, DropReason::RequestRefused);
         let status = completion.map_or_else(|| refused_status(refusal), |ended| ended.status);
-        self.complete_receive(completion, delivery.effects);
-        self.fail(status, delivery.effects);
+        self.complete_receive(completion, effects);
+        self.fail(status, effects);
     }
 
     /// Takes the next segment in order, or of a message that is given out `early`. The receive of
@@ -458,10 +467,10 @@ impl QueuePair {
         if !self.responder.take_resume() || !self.state.receives() {
             return false;
         }
-        if let Some(held) = self.responder.resume() {
-            delivery.budget.give(self.request.domain.0, 1);
-            self.deliver(held.frame, held.header, delivery);
+        if let Some(receiver) = &mut self.responder.receiver {
+            receiver.resume(delivery.now);
         }
+        self.deliver_early(delivery);
         true
     }
 

@@ -103,7 +103,8 @@ impl QueuePair {
                 self.finish(completion, rights, delivery);
             }
             Some(Outcome::Refused(refusal, completion)) => {
-                self.refuse(held.frame, refusal, completion, delivery);
+                delivery.drop_packet(held.frame, DropReason::RequestRefused);
+                self.refuse(refusal, completion, delivery.effects);
                 return false;
             }
             Some(Outcome::NotReady) | None => {

@@ -6,6 +6,7 @@
 //!   requester   what it is asked to send          responder   what it received so far
 //!   transmit    requests into packets             deliver     packets into messages
 //!   early       messages that are given out before their turn
+//!   direct      packets that are placed before their turn
 //!   sender      packets on their way: flight, recovery, round trips
 //!   pulse       how long the peer has been silent          probe       what is sent to it then
 //!   steering    the seams to path selection and congestion control
@@ -22,6 +23,7 @@ mod adjust;
 mod answers;
 mod change;
 mod deliver;
+mod direct;
 mod early;
 mod effects;
 mod lanes;

@@ -1,6 +1,6 @@
 //! The responder: the buffers that were posted for messages, and how far packets have come.
 
-use crate::frame::{IncomingQuestion, IncomingSegment, Refusal};
+use crate::frame::{DataHeader, IncomingQuestion, IncomingSegment, Refusal};
 use crate::memory::{Part, RegionMemory, RegionTable};
 use crate::receive::answer::{Answers, Permit};
 use crate::receive::posted::ReceiveQueue;
@@ -164,6 +164,50 @@ impl Responder {
         message.assembly.accept(segment, &mut target)
     }
 
+    /// Puts a packet into memory `ahead` of the expected one, if it is certain where it belongs.
+    /// Whether it is there.
+    pub(super) fn place_early<M: RegionMemory>(
+        &self,
+        ahead: u32,
+        (header, frame): (&DataHeader, &Frame),
+        rights: Rights,
+        regions: &RegionTable<M>,
+    ) -> bool {
+        let Some(receiver) = &self.receiver else {
+            return false;
+        };
+        let Incoming { assembly, parts } = &self.current;
+        header.segment(frame.bytes()).is_some_and(|segment| {
+            let continues = || receiver.continues_message(ahead);
+            let memory = (regions, parts.as_slice());
+            assembly.place_early(&segment, ahead, continues, memory, rights.mtu)
+        })
+    }
+
+    /// The same of a packet that has waited in a frame, which is returned.
+    pub(super) fn place_waiting<M: RegionMemory>(
+        &mut self,
+        ahead: u32,
+        rights: Rights,
+        regions: &RegionTable<M>,
+    ) -> Option<Held> {
+        let Held { header, frame, .. } = self.receiver.as_ref()?.early(ahead)?;
+        if !self.place_early(ahead, (header, frame), rights, regions) {
+            return None;
+        }
+        self.receiver.as_mut()?.placed_after_all(ahead)
+    }
+
+    /// It is the turn of a packet that was placed before.
+    pub(super) fn pass<M: RegionMemory>(
+        &mut self,
+        rights: Rights,
+        regions: &RegionTable<M>,
+    ) -> Outcome {
+        let Incoming { assembly, parts } = &mut self.current;
+        assembly.pass((regions, parts), rights)
+    }
+
     /// Takes the next request in order, which is answered with data.
     pub(super) fn answer<M: RegionMemory>(
         &mut self,
@@ -203,13 +247,6 @@ impl Responder {
     /// The same, and it is taken care of.
     pub(super) fn take_resume(&mut self) -> bool {
         std::mem::take(&mut self.resume)
-    }
-
-    /// A receive is there again: the peer is told, and the packet that waited is next.
-    pub(super) fn resume(&mut self) -> Option<Held> {
-        let receiver = self.receiver.as_mut()?;
-        receiver.reports.on_receive_posted();
-        receiver.take_head()
     }
 
     /// Takes no packets any more; returns the frames that waited for their turn.

@@ -512,6 +512,7 @@ fn queue_pairs(report: &Report, interfaces: &Interfaces) -> Vec<Value> {
             let service = standing.agreed.map_or(Service::Ordered, |it| it.service);
             row["service"] = json!(service.label());
             row["early_messages"] = json!(counters.early_messages);
+            row["early_placed"] = json!(counters.early_placed);
             if let Some(agreed) = &standing.agreed {
                 row["granularity"] = json!(agreed.granularity.label());
                 row["reorder_packets"] = json!(agreed.reorder_packets);

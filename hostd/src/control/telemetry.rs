@@ -382,6 +382,11 @@ fn transport(engine: &EngineStatistics, families: &mut Families) {
             counters.out_of_order,
         ),
         (
+            "hostd_early_placed_packets_total",
+            "Those of them that were placed in memory before their turn.",
+            counters.early_placed,
+        ),
+        (
             "hostd_loss_reports_total",
             "Acknowledgements sent with the loss flag.",
             counters.loss_reports,

@@ -45,4 +45,9 @@ impl<M: RegionMemory> RegionTable<M> {
             .copy_in(span.offset.saturating_add(u64::from(skip)), from);
         if copied { Ok(()) } else { Err(AccessDenied) }
     }
+
+    /// Fails if the region of a checked range is gone.
+    pub(crate) fn stands(&self, span: MemoryRange) -> Result<(), AccessDenied> {
+        self.region(span).map(|_| ())
+    }
 }

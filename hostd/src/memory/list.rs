@@ -70,6 +70,17 @@ impl<M: RegionMemory> RegionTable<M> {
             Err(AccessDenied)
         }
     }
+
+    /// Fails if a region is gone that [`Self::scatter`] would copy some of `len` bytes into.
+    pub(crate) fn all_stand(
+        &self,
+        parts: impl Iterator<Item = Part>,
+        skip: u32,
+        len: u32,
+    ) -> Result<(), AccessDenied> {
+        let mut cuts = cuts(parts, skip, len as usize);
+        cuts.try_for_each(|(range, _, _)| self.stands(range))
+    }
 }
 
 /// Where the `len` bytes lie that begin `skip` bytes after the beginning of `parts`: of each part

@@ -13,14 +13,18 @@
 //!
 //!          expected                              expected + capacity
 //!   ──────────┼──────────────────────────────────────────┼──────────▶ PSN
-//!   delivered │  gaps, and frames that wait in the ring  │  refused
+//!   delivered │  gaps, and packets that came early       │  refused
 //! ```
 //!
-//! With multipath, early packets wait as frames until the gap before them closes. So each payload
-//! is copied once, in order, to where it belongs. A packet that finds no receive posted waits at
-//! the head of the ring, and so do those behind it. A plain peer sends everything after a gap
-//! again, so its early packets are not kept. A service without an order gives early messages out as
-//! they become whole (HT-39): their places in the ring say so until their turn has passed.
+//! With multipath, an early packet in the middle of the message that is being received is placed at
+//! once, and its place in the ring remembers that until the gap before it closes. All others wait
+//! in the ring as frames: those of later messages, because nobody may see a byte of a message
+//! before the one before it is whole, and the last one of a message, because who polls the last
+//! bytes of a WRITE may take them for the end of it. So each payload is copied once, to where it
+//! belongs. A packet that finds no receive posted waits at the head of the ring, and so do those
+//! behind it. A plain peer sends everything after a gap again, so its early packets are not kept. A
+//! service without an order gives early messages out as they become whole (HT-39): their places in
+//! the ring say so until their turn has passed.
 
 pub(crate) mod answer;
 pub(crate) mod notify;
@@ -36,7 +40,7 @@ pub(crate) mod shared;
 mod telemetry;
 mod whole;
 
-pub(crate) use order::{FrameBudget, Held};
+pub(crate) use order::{Early, FrameBudget, Held, Placed};
 pub(crate) use sequence::Arrival;
 
 use crate::frame::{AckFields, DataHeader};
@@ -124,7 +128,7 @@ impl Receiver {
         self.sequence.expected()
     }
 
-    /// Packets in the ring.
+    /// Packets that wait in frames.
     pub(crate) fn waiting(&self) -> u32 {
         self.ring.waiting()
     }
@@ -186,6 +190,41 @@ impl Receiver {
         self.came_early(ahead, now);
     }
 
+    /// A packet `ahead` of the expected one was placed as it came.
+    pub(crate) fn placed(&mut self, ahead: u32, flowlet: u16, now: Time) {
+        let psn = self.sequence.expected().plus(ahead);
+        let arrived = now;
+        self.ring.place(psn, Placed { flowlet, arrived });
+        self.came_early(ahead, now);
+    }
+
+    /// A packet that waited `ahead` of the expected one was placed: what it waited in.
+    pub(crate) fn placed_after_all(&mut self, ahead: u32) -> Option<Held> {
+        let psn = self.sequence.expected().plus(ahead);
+        let Held {
+            header, arrived, ..
+        } = self.ring.get(psn)?;
+        let placed = Placed {
+            flowlet: header.flowlet,
+            arrived: *arrived,
+        };
+        self.ring.place(psn, placed)
+    }
+
+    /// Whether the packet `ahead` of the expected one, if it is in the middle of a message, can be
+    /// of none but that which is being received. It takes two packets to end that and to begin
+    /// another one: so not more than one may be missing between it and the next one before it that
+    /// is of this message, which is the one delivered last or one that was placed.
+    pub(crate) fn continues_message(&self, ahead: u32) -> bool {
+        let placed = |ahead| self.ring.is_placed(self.sequence.expected().plus(ahead));
+        let came = |ahead| self.sequence.waiting().get(ahead);
+        match ahead {
+            0 => false,
+            1 => !came(0),
+            _ => placed(ahead - 1) || (!came(ahead - 1) && placed(ahead - 2)),
+        }
+    }
+
     /// A packet that came is `ahead` of the expected one.
     fn came_early(&mut self, ahead: u32, now: Time) {
         self.sequence.hold(ahead);
@@ -224,7 +263,7 @@ impl Receiver {
         self.ring.take(self.sequence.expected().plus(ahead))
     }
 
-    /// The packet in the ring that is `ahead` of the expected one.
+    /// The packet that waits in a frame `ahead` of the expected one.
     pub(crate) fn early(&self, ahead: u32) -> Option<&Held> {
         self.ring.get(self.sequence.expected().plus(ahead))
     }
@@ -247,12 +286,20 @@ impl Receiver {
     }
 
     /// Takes the expected packet out of the ring, if it is there.
-    pub(crate) fn take_head(&mut self) -> Option<Held> {
+    pub(crate) fn take_head(&mut self) -> Option<Early> {
         if !self.sequence.head_waits() {
             return None;
         }
         self.sequence.take_head();
-        self.ring.take(self.sequence.expected())
+        self.ring.take_early(self.sequence.expected())
+    }
+
+    /// There is a receive for the packet that waits at the head of the ring: it is next.
+    pub(crate) fn resume(&mut self, now: Time) {
+        self.reports.on_receive_posted();
+        if let Some(head) = self.ring.get(self.sequence.expected()) {
+            self.reports.on_in_order(&head.header, now);
+        }
     }
 
     /// Messages completed, modulo 2²⁴.
@@ -266,8 +313,12 @@ impl Receiver {
         loop {
             let ahead = self.sequence.take_below(numbers)?;
             let psn = self.sequence.expected().plus(ahead);
-            if !self.ring.pass(psn) {
-                return Some(self.ring.take(psn)?.frame);
+            match self.ring.take_early(psn) {
+                Some(Early::Waited(held)) => return Some(held.frame),
+                Some(Early::Placed(_)) => {}
+                None => {
+                    self.ring.pass(psn);
+                }
             }
         }
     }

@@ -1,5 +1,5 @@
 //! \[9\] The reorder buffer: packets that came early wait here as frames until the gap before them
-//! closes.
+//! closes. Of those that were placed in memory as they came, it remembers that they are there.
 
 use crate::frame::DataHeader;
 use crate::limits;
@@ -81,23 +81,46 @@ pub(crate) struct Held {
     pub(super) arrived: Time,
 }
 
+/// A packet that was placed before its turn: what is left to do in its turn needs no more. It is in
+/// the middle of the message that is being received, so it is full.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    pub(crate) flowlet: u16,
+    /// When it arrived.
+    pub(super) arrived: Time,
+}
+
+/// A packet that came before its turn, when it is its turn.
+#[derive(Debug)]
+pub(crate) enum Early {
+    /// It waited in a frame.
+    Waited(Held),
+    /// It is in memory.
+    Placed(Placed),
+}
+
 /// What a place of the ring has.
 #[derive(Debug, Default)]
 enum Slot {
     /// No packet.
     #[default]
     Empty,
-    /// One that waits.
+    /// One that waits in a frame.
     Waiting(Held),
+    /// One that was placed before its turn.
+    Placed(Placed),
     /// One that was given out before its turn, and when it came.
     Given(Time),
 }
+
+// What is remembered of a packet without its frame takes no more than one that waits.
+const _: () = assert!(size_of::<Slot>() == size_of::<Option<Held>>());
 
 /// See the module. Place of packet n is n modulo the ring's length.
 #[derive(Debug)]
 pub(super) struct ReorderRing {
     slots: Box<[Slot]>,
-    /// Packets that wait.
+    /// Packets that wait in frames.
     waiting: u32,
 }
 
@@ -117,7 +140,7 @@ impl ReorderRing {
         }
     }
 
-    /// Packets that wait.
+    /// Packets that wait in frames.
     pub(super) fn waiting(&self) -> u32 {
         self.waiting
     }
@@ -134,24 +157,40 @@ impl ReorderRing {
         self.waiting += 1;
     }
 
-    /// Packet `psn`, if it waits.
+    /// Packet `psn`, if it waits in a frame.
     pub(super) fn get(&self, psn: Psn) -> Option<&Held> {
         match self.slots.get(Self::index(psn))? {
             Slot::Waiting(held) => Some(held),
-            Slot::Empty | Slot::Given(_) => None,
+            Slot::Empty | Slot::Placed(_) | Slot::Given(_) => None,
         }
+    }
+
+    /// Packet `psn` is in memory before its turn. Returns it, if it waited in a frame until now.
+    pub(super) fn place(&mut self, psn: Psn, placed: Placed) -> Option<Held> {
+        let waited = self.take(psn);
+        let place = &mut self.slots[Self::index(psn)];
+        debug_assert!(matches!(place, Slot::Empty), "{psn:?} is placed twice");
+        *place = Slot::Placed(placed);
+        waited
+    }
+
+    /// Whether packet `psn` was placed before its turn.
+    pub(super) fn is_placed(&self, psn: Psn) -> bool {
+        let slot = self.slots.get(Self::index(psn));
+        matches!(slot, Some(Slot::Placed(_)))
     }
 
     /// When packet `psn` came, if it did before its turn.
     pub(super) fn arrived(&self, psn: Psn) -> Option<Time> {
         match self.slots.get(Self::index(psn))? {
             Slot::Waiting(held) => Some(held.arrived),
+            Slot::Placed(placed) => Some(placed.arrived),
             Slot::Given(arrived) => Some(*arrived),
             Slot::Empty => None,
         }
     }
 
-    /// Takes packet `psn` out.
+    /// Takes packet `psn` out, if it waits in a frame.
     pub(super) fn take(&mut self, psn: Psn) -> Option<Held> {
         let slot = self.slots.get_mut(Self::index(psn))?;
         match std::mem::take(slot) {
@@ -164,6 +203,16 @@ impl ReorderRing {
                 None
             }
         }
+    }
+
+    /// It is the turn of packet `psn`: takes it out, wherever its payload is.
+    pub(super) fn take_early(&mut self, psn: Psn) -> Option<Early> {
+        let slot = self.slots.get_mut(Self::index(psn))?;
+        if let Slot::Placed(placed) = *slot {
+            *slot = Slot::Empty;
+            return Some(Early::Placed(placed));
+        }
+        self.take(psn).map(Early::Waited)
     }
 
     /// Takes packet `psn` out, to be given out before its turn.
@@ -180,14 +229,14 @@ impl ReorderRing {
         slot.map(std::mem::take).is_some()
     }
 
-    /// Takes everything out.
+    /// Takes everything out, and forgets what was placed.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.waiting = 0;
         self.slots
             .iter_mut()
             .filter_map(|slot| match std::mem::take(slot) {
                 Slot::Waiting(held) => Some(held.frame),
-                Slot::Empty | Slot::Given(_) => None,
+                Slot::Empty | Slot::Placed(_) | Slot::Given(_) => None,
             })
     }
 }

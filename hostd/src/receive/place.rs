@@ -115,4 +115,22 @@ impl Place {
             Self::Parts => regions.scatter(parts.iter().copied(), offset, payload),
         }
     }
+
+    /// Whether [`Self::put`] could put `len` bytes there still.
+    ///
+    /// # Errors
+    /// The region is gone.
+    pub(super) fn stands<M: RegionMemory>(
+        self,
+        regions: &RegionTable<M>,
+        parts: &[Part],
+        offset: u32,
+        len: u32,
+    ) -> Result<(), AccessDenied> {
+        match self {
+            Self::None => Ok(()),
+            Self::Range(range) => regions.stands(range),
+            Self::Parts => regions.all_stand(parts.iter().copied(), offset, len),
+        }
+    }
 }

@@ -251,13 +251,13 @@ impl Reports {
         self.due |= self.refuses();
     }
 
-    /// A packet was delivered: the gap before it is closed, and there was a receive.
-    pub(crate) fn on_delivered(&mut self, header: &DataHeader) {
+    /// Packet `psn` was delivered: the gap before it is closed, and there was a receive.
+    pub(crate) fn on_delivered(&mut self, psn: Psn, flowlet: u16) {
         self.told_to_repeat = false;
-        self.flowlet = header.flowlet;
+        self.flowlet = flowlet;
         self.cut = false;
         // What has not left yet would be wrong now. What was dropped behind it still is missing.
-        let missing = self.report == Report::SequenceError && header.psn.is_before(self.dropped);
+        let missing = self.report == Report::SequenceError && psn.is_before(self.dropped);
         if !missing && !self.refuses() {
             self.report = Report::Acknowledge;
         }

@@ -12,7 +12,8 @@
 //!
 //! A segment that does not fit the state or its length is refused (InfiniBand 9.7.4.1): the peer
 //! gets a NAK, and the queue pair fails. One that needs a receive when none is posted changes
-//! nothing.
+//! nothing. One that is early, and certain to be right, is put into memory at once, and counted in
+//! its turn (HT-40).
 
 use super::place::Place;
 use super::posted::ReceiveQueue;
@@ -204,6 +205,72 @@ impl Assembly {
         let opcode = CompletionOpcode::ReceiveRdmaWithImm;
         let completion = |receive| finished(&receive, opcode, total, arrival, target.rights.qpn);
         Outcome::Finished(receive.map(completion))
+    }
+
+    /// Puts a segment from the middle of the message that is being received where it belongs,
+    /// `ahead` packets before its turn. `continues`: it can be of no other message. Whether it was
+    /// put there. If not, something of it may be wrong, which is said in its turn.
+    ///
+    /// The last segment is not: who polls the last bytes of a WRITE sees them when all is there.
+    pub(crate) fn place_early<M: RegionMemory>(
+        &self,
+        arrival: &IncomingSegment<'_>,
+        ahead: u32,
+        continues: impl FnOnce() -> bool,
+        (regions, parts): (&RegionTable<M>, &[Part]),
+        mtu: u16,
+    ) -> bool {
+        if arrival.position != Position::Middle || !has_right_length(arrival, mtu) {
+            return false;
+        }
+        let (memory, received, most) = match *self {
+            // The announced length says which packets are of this message; another one follows.
+            Self::Write {
+                memory,
+                total,
+                received,
+            } if arrival.write => (memory, received, total.saturating_sub(1)),
+            // The length of a SEND nobody knows before its last packet.
+            Self::Send {
+                receive,
+                memory,
+                received,
+            } if !arrival.write && continues() => (memory, received, receive.len),
+            _ => return false,
+        };
+        let mtu = u32::from(mtu);
+        let offset = ahead.checked_mul(mtu).and_then(|n| n.checked_add(received));
+        let inside = offset.filter(|at| at.checked_add(mtu).is_some_and(|end| end <= most));
+        inside.is_some_and(|at| memory.put(regions, parts, at, arrival.payload).is_ok())
+    }
+
+    /// It is the turn of a segment that [`Self::place_early`] put where it belongs: what may be
+    /// otherwise since then is as [`Self::accept`] finds it.
+    pub(crate) fn pass<M: RegionMemory>(
+        &mut self,
+        (regions, parts): (&RegionTable<M>, &[Part]),
+        rights: Rights,
+    ) -> Outcome {
+        let len = u32::from(rights.mtu);
+        let (memory, received, refusal) = match self {
+            Self::Write {
+                memory,
+                total,
+                received,
+            } if len < *total - *received => (memory, received, Refusal::RemoteAccess),
+            Self::Send {
+                receive,
+                memory,
+                received,
+            } if len <= receive.len - *received => (memory, received, Refusal::RemoteOperation),
+            // One that it followed has ended the message, or was of another one.
+            _ => return self.invalid(rights.qpn),
+        };
+        if memory.stands(regions, parts, *received, len).is_err() {
+            return self.refuse(refusal, rights.qpn, Status::LocalProtection);
+        }
+        *received += len;
+        Outcome::Taken
     }
 
     /// Whether no message is being received.

@@ -12,6 +12,8 @@ mod csig;
 mod dcqcn;
 mod declared;
 mod delivery;
+mod direct;
+mod disorder;
 mod feedback;
 mod fields;
 mod forge;

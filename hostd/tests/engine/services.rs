@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 const STRIDE: u32 = 0x5000;
 
 /// The first number of a packet between hosts that were connected by hand.
-const FIRST: u32 = 0xff_fff0;
+pub(crate) const FIRST: u32 = 0xff_fff0;
 
 const SERVICES: [Service; 2] = [Service::Unordered, Service::Idempotent];
 
@@ -229,7 +229,7 @@ fn what_completed_early_is_not_flushed() {
 }
 
 /// A frame from host 0 to queue pair `qpn` of host 1, with this packet number and payload.
-fn packet(
+pub(crate) fn packet(
     network: &Network,
     qpn: u32,
     operation: Operation,

@@ -86,7 +86,8 @@ pub struct Simulation<const BYTES: bool> {
 pub enum Edge {
     /// A completion comes twice: the one of this number, at the first connection's receiver.
     DeliverTwice(u64),
-    /// Two packets of the first connection are delivered in the wrong order, after so many bytes.
+    /// After so many bytes, a packet of the first connection is delivered after the last one of its
+    /// message.
     SwapPackets(u64),
 }
 

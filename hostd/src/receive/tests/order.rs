@@ -22,6 +22,14 @@ fn header() -> DataHeader {
     DataHeader::default()
 }
 
+/// The head of the ring, which has waited in a frame.
+fn take_waiting(receiver: &mut Receiver) -> Option<Held> {
+    match receiver.take_head()? {
+        Early::Waited(held) => Some(held),
+        Early::Placed(_) => panic!("it was placed"),
+    }
+}
+
 /// HT-40: early packets wait, across the wrap, and come out in order.
 #[test]
 fn early_packets_wait_for_their_turn() {
@@ -42,7 +50,7 @@ fn early_packets_wait_for_their_turn() {
     assert!(receiver.take_head().is_none());
     receiver.delivered(1, false, at(9));
     let mut order = Vec::new();
-    while let Some(held) = receiver.take_head() {
+    while let Some(held) = take_waiting(&mut receiver) {
         order.push(held.frame.bytes()[0]);
         pool.give(held.frame);
         let closed = receiver.delivered(1, true, at(9));
@@ -52,6 +60,81 @@ fn early_packets_wait_for_their_turn() {
     assert_eq!(receiver.expected(), Psn::new(2));
     assert_eq!((receiver.waiting(), receiver.msn), (0, 3));
     assert_eq!(pool.free_frames(), 16);
+}
+
+/// HT-40, HT-44: a placed packet is in its place in the ring as one that waits, but for the frame:
+/// it comes once, is acknowledged, says since when there is a gap, and is forgotten with the rest.
+#[test]
+fn a_placed_packet_takes_no_frame() {
+    let mut pool = FramePool::new(Region::heap(16, 512, 0));
+    let mut receiver = receiver(0xff_fffe, 8);
+    receiver.placed(2, 7, at(3));
+    receiver.placed(4, 8, at(4));
+    receiver.hold(5, pool.take().expect("free"), header(), at(5));
+    receiver.hold(6, pool.take().expect("free"), header(), at(6));
+    assert_eq!(receiver.waiting(), 2);
+    assert_eq!(receiver.received_early(), [0b111_0100, 0, 0, 0]);
+    for ahead in [2, 4, 5, 6] {
+        let psn = Psn::new(0xff_fffe).plus(ahead);
+        assert_eq!(receiver.place(psn), (ahead, Arrival::Duplicate));
+        assert_eq!(receiver.early(ahead).is_some(), ahead > 4);
+    }
+    let held = receiver.placed_after_all(5).expect("it waited");
+    pool.give(held.frame);
+    assert!(receiver.placed_after_all(5).is_none() && receiver.placed_after_all(1).is_none());
+    assert_eq!((receiver.waiting(), receiver.gap_since()), (1, Some(at(3))));
+    receiver.delivered(1, false, at(8));
+    assert!(receiver.take_head().is_none());
+    assert_eq!(
+        receiver.delivered(1, false, at(9)),
+        None,
+        "the head is there"
+    );
+    let Some(Early::Placed(placed)) = receiver.take_head() else {
+        panic!("it was placed");
+    };
+    assert_eq!(placed.flowlet, 7);
+    let closed = receiver.delivered(1, false, at(9));
+    assert_eq!(closed, Some(Span::from_micros(6)));
+    assert_eq!(receiver.expected(), Psn::new(1));
+    assert_eq!(receiver.gap_since(), Some(at(4)));
+    let drained: Vec<_> = receiver.drain().collect();
+    assert_eq!(drained.len(), 1, "the frame of the last one");
+    drained.into_iter().for_each(|frame| pool.give(frame));
+    assert_eq!(receiver.waiting(), 0);
+    assert_eq!(receiver.place(Psn::new(3)), (2, Arrival::Early));
+    assert_eq!(pool.free_frames(), 16);
+}
+
+/// HT-40: which packet is of the message that is being received, if its length is not known: one
+/// behind which, or behind the next one before which, is one that is.
+#[test]
+fn two_missing_packets_may_end_a_message() {
+    let mut pool = FramePool::new(Region::heap(16, 512, 0));
+    let mut receiver = receiver(0xff_fffe, 16);
+    let continues = |receiver: &Receiver| -> Vec<u32> {
+        let all = 0..16;
+        all.filter(|ahead| receiver.continues_message(*ahead))
+            .collect()
+    };
+    assert_eq!(continues(&receiver), [1]);
+    receiver.placed(1, 0, at(1));
+    assert_eq!(continues(&receiver), [1, 2, 3]);
+    receiver.placed(3, 0, at(1));
+    assert_eq!(continues(&receiver), [1, 2, 3, 4, 5]);
+    // One that waits in a frame may be of another message, and so may all behind it.
+    receiver.hold(4, pool.take().expect("free"), header(), at(1));
+    assert_eq!(continues(&receiver), [1, 2, 3, 4]);
+    receiver.placed(8, 0, at(1));
+    assert_eq!(continues(&receiver), [1, 2, 3, 4, 9, 10]);
+    receiver.hold(0, pool.take().expect("free"), header(), at(1));
+    assert_eq!(
+        continues(&receiver),
+        [2, 3, 4, 9, 10],
+        "the head waits for a receive"
+    );
+    receiver.drain().for_each(|frame| pool.give(frame));
+    assert_eq!(continues(&receiver), [1]);
 }
 
 /// HT-41: a gap is reported when more packets than agreed came after it, or it is as old as agreed,
@@ -85,7 +168,7 @@ fn a_gap_is_reported_past_the_tolerance() {
     assert!(receiver.suspects_loss(at(600)), "still a packet missing");
     let closed = receiver.delivered(1, false, at(601));
     assert!(closed.is_none(), "the head is there");
-    pool.give(receiver.take_head().expect("there").frame);
+    pool.give(take_waiting(&mut receiver).expect("there").frame);
     assert_eq!(
         receiver.delivered(1, false, at(602)),
         Some(Span::from_micros(602))

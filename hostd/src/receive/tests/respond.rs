@@ -229,6 +229,108 @@ fn what_does_not_fit_is_refused() {
     }
 }
 
+impl Bed {
+    /// A segment comes `ahead` packets before its turn.
+    fn early(&self, ahead: u32, continues: bool, arrival: &IncomingSegment<'_>) -> bool {
+        let memory = (&self.regions, &[][..]);
+        self.assembly
+            .place_early(arrival, ahead, || continues, memory, MTU)
+    }
+
+    /// It is the turn of one that was placed.
+    fn pass(&mut self) -> Outcome {
+        let rights = Rights {
+            domain: 1,
+            access: Access::NONE,
+            mtu: MTU,
+            qpn: 5,
+        };
+        self.assembly.pass((&self.regions, &[]), rights)
+    }
+}
+
+/// HT-40: what is placed before its turn is in the middle of the message, full, of the same kind,
+/// and not at its end; of a SEND, certain to be of this one, and within the receive.
+#[test]
+fn what_is_placed_before_its_turn() {
+    let (full, other, short) = ([1; 256], [2; 256], [2; 255]);
+    let (middle, last) = (Position::Middle, Position::Last);
+    for (is_write, ahead, continues, position, payload, placed) in [
+        (true, 1, false, middle, &other[..], true),
+        (true, 1, false, middle, &short[..], false),
+        (true, 1, true, last, &other[..], false),
+        (true, 2, true, middle, &other[..], false),
+        (true, u32::MAX, true, middle, &other[..], false),
+        (false, 1, true, middle, &other[..], true),
+        (false, 1, false, middle, &other[..], false),
+        (false, 2, true, middle, &other[..], true),
+        (false, 3, true, middle, &other[..], false),
+        (false, 1, true, middle, &short[..], false),
+        (false, 1, true, last, &short[..], false),
+        (false, 1, true, Position::First, &other[..], false),
+    ] {
+        let mut bed = Bed::new();
+        bed.post(1024);
+        let of = |bed: &Bed, position, payload| match is_write {
+            true => write(bed, position, 900, payload),
+            false => send(position, payload),
+        };
+        let case = (is_write, ahead, continues, position);
+        let early = of(&bed, position, payload);
+        assert!(!bed.early(ahead, continues, &early), "nothing has begun");
+        let first = of(&bed, Position::First, &full);
+        assert_eq!(bed.accept(&first), Outcome::Taken);
+        let otherwise = IncomingSegment {
+            write: !is_write,
+            ..early
+        };
+        assert!(!bed.early(ahead, continues, &otherwise), "{case:?}");
+        let before = bed.memory.to_vec();
+        assert_eq!(bed.early(ahead, continues, &early), placed, "{case:?}");
+        let mut wanted = before;
+        if placed {
+            let at = 256 * (1 + ahead as usize) + if is_write { 100 } else { 0 };
+            wanted[at..at + 256].fill(2);
+        }
+        assert_eq!(bed.memory.to_vec(), wanted, "{case:?}");
+    }
+}
+
+/// HT-40: a segment that was placed is counted in its turn, without its bytes; if the message has
+/// ended, or its memory is gone, it is refused as it would have been.
+#[test]
+fn what_was_placed_is_counted_in_its_turn() {
+    let (full, rest) = ([1; 256], [3; 8]);
+    let mut bed = Bed::new();
+    assert_eq!(refusal(bed.pass()), Some((Refusal::InvalidRequest, None)));
+    bed.post(600);
+    assert_eq!(bed.accept(&send(Position::First, &full)), Outcome::Taken);
+    assert_eq!(bed.pass(), Outcome::Taken);
+    let Outcome::Finished(Some(completion)) = bed.accept(&send(Position::Last, &rest)) else {
+        panic!("not finished");
+    };
+    assert_eq!(completion.byte_len, 520);
+    assert_eq!(
+        bed.memory.to_vec()[256..520],
+        [vec![0; 256], vec![3; 8]].concat()
+    );
+    for is_write in [true, false] {
+        let mut bed = Bed::new();
+        bed.post(900);
+        let first = match is_write {
+            true => write(&bed, Position::First, 900, &full),
+            false => send(Position::First, &full),
+        };
+        assert_eq!(bed.accept(&first), Outcome::Taken);
+        assert!(bed.regions.deregister(bed.lkey).is_ok());
+        let wanted = match is_write {
+            true => (Refusal::RemoteAccess, None),
+            false => (Refusal::RemoteOperation, Some(Status::LocalProtection)),
+        };
+        assert_eq!(refusal(bed.pass()), Some(wanted));
+    }
+}
+
 /// HT-3: a region that goes away during a message stops it, and nothing is written.
 #[test]
 fn a_region_that_goes_away() {

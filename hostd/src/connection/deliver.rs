@@ -18,15 +18,11 @@ use crate::receive::{Arrival, Early, FrameBudget, Receiver};
 use crate::verbs::{
     Completion, CompletionOpcode, DropReason, EngineError, PortSet, Psn, Sge, State, Status,
 };
-use common::time::{Span, Time};
+use common::time::Time;
 use common::wire::int::Telemetry;
 use common::wire::roce::{Flow, Headers, Operation};
 use common::xdp::frame::{Frame, FramePool};
 use std::net::IpAddr;
-
-/// Who is in the middle of a message and silent for so long sends too little to be of a crowd: at
-/// 10 Gb/s each of 25,000 senders would have its packet of 4 KiB in less.
-const CROWD_SILENCE: Span = Span::from_millis(100);
 
 /// What a responder needs to deliver packets.
 #[derive(Debug)]
@@ -544,20 +540,6 @@ impl QueuePair {
                 receiver.reports.deadline().min(receiver.deadline())
             }
             _ => Time::NEVER,
-        }
-    }
-
-    /// Whether the peer is in the middle of a message, and goes on with it.
-    pub(crate) fn is_amid_message(&self, now: Time) -> bool {
-        let amid = self.state.receives() && self.responder.is_amid();
-        amid && now < self.pulse.silent_since() + CROWD_SILENCE
-    }
-
-    /// When a peer that is among the crowd of its host is not any more, because it is silent.
-    pub(super) fn crowd_deadline(&self) -> Time {
-        match self.in_crowd {
-            true => self.pulse.silent_since() + CROWD_SILENCE,
-            false => Time::NEVER,
         }
     }
 

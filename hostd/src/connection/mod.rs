@@ -14,6 +14,7 @@
 //!   adjust      attributes that change, and draining
 //!   answers     answers of READs and atomic operations, sent and taken
 //!   windows     memory windows bound and taken back
+//!   crowd       whether the peer shares the link of this host with others
 //!   stillness   how long all ports of the queue pair were paused
 //!   terms       agreement on changes while data flows, and probes of paths
 //!   change      the same in packets             ways        how packets are addressed, by port
@@ -22,6 +23,7 @@
 mod adjust;
 mod answers;
 mod change;
+mod crowd;
 mod deliver;
 mod direct;
 mod early;

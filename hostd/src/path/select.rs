@@ -19,6 +19,8 @@ pub(crate) struct Choice {
     /// First packet after the sub-path changed (flag S). When every packet changes it, that is said
     /// only of the first one on a path that came into force.
     pub(crate) switched: bool,
+    /// A flow left a congested or slow path.
+    pub(crate) moved: bool,
     /// First packet ever on this path, or with its present entropy: a probe (flag P, HT-21).
     pub(crate) fresh: bool,
 }
@@ -116,6 +118,7 @@ impl Selector {
             flowlet: 0,
             boundary: false,
             switched: false,
+            moved: false,
             fresh: false,
         };
         match self {
@@ -202,6 +205,7 @@ impl Flowlets {
             flowlet: self.number,
             boundary,
             switched: before.is_some_and(|before| before != path),
+            moved: false,
             fresh: false,
         }
     }

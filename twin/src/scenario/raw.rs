@@ -266,6 +266,7 @@ pub(super) struct RawFault {
     pub(super) duplication: Option<Spanned<Chance>>,
     pub(super) reordering: Option<Spanned<Chance>>,
     pub(super) lateness: Option<Spanned<Period>>,
+    pub(super) delay: Option<Spanned<Period>>,
     pub(super) interval: Option<Spanned<Period>>,
     pub(super) part: Option<Spanned<f64>>,
     pub(super) towards: Option<Spanned<String>>,

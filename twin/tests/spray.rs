@@ -362,3 +362,33 @@ fn paths_of_a_wide_area_do_not_flap() {
         }
     }
 }
+
+/// HT-31, HT-32: blocks with pauses between them, as flowlets, over two spines. While both are
+/// alike each carries its share; when one of them takes 40 µs longer, the other one carries at least
+/// 0.65 of the bytes.
+#[test]
+fn flowlets_prefer_the_faster_path() {
+    let text = leaves(1, 2, "").replace("64KiB", "16KiB")
+        + "granularity = \"flowlet\"\nflowlet_timeout = \"5us\"\npaths = 16\n\
+           [[workload]]\nkind = \"poisson\"\nload = 0.1\ncount = 4000\nsize = \"16kB\"\n";
+    let slow = "[[fault]]\nkind = \"impairment\"\nlink = \"leaf1-spine1\"\ndelay = \"20us\"\n";
+    for seed in SEEDS {
+        let share = |fault: &str| {
+            let outcome = done(&(text.clone() + fault), seed);
+            let bytes = |spine: &str| {
+                let up = |from: &str| {
+                    let mut links = outcome.links.iter();
+                    let link = links.find(|link| link.from == from && link.to == spine);
+                    link.expect("a link").bytes
+                };
+                up("leaf1") + up("leaf2")
+            };
+            let (one, other) = (bytes("spine1"), bytes("spine2"));
+            ratio(other, one + other)
+        };
+        let (alike, faster) = (share(""), share(slow));
+        println!("seed {seed}: {alike:.3} and {faster:.3}");
+        assert!((0.3..0.7).contains(&alike), "seed {seed}: {alike:.3}");
+        assert!(faster >= alike + 0.1, "seed {seed}: {faster:.3}");
+    }
+}

@@ -278,6 +278,7 @@ impl PathSet {
                     && leave.is_none_or(|leave| leave.allows(id))
             },
             through,
+            |id| paths[usize::from(id)].health.delay(now),
         );
         if choice.switched
             && self.selector.flow().is_some()

@@ -103,13 +103,15 @@ impl Selector {
     }
 
     /// The path of a packet that leaves now, among those that are `usable`; a sprayed one has
-    /// another entropy value than `other_than`, and one that leads `through` a free port.
+    /// another entropy value than `other_than`, and one that leads `through` a free port. A flow or
+    /// a flowlet prefers a path with a short `delay`, as far as that is known.
     pub(crate) fn select(
         &mut self,
         now: Time,
         other_than: Option<u8>,
         usable: impl Fn(u8) -> bool,
         through: impl Fn(u8) -> bool,
+        delay: impl Fn(u8) -> Option<Span>,
     ) -> Choice {
         let usable = |path| usable(path) && through(path);
         let plain = |path| Choice {
@@ -136,13 +138,13 @@ impl Selector {
             Self::Single(shuffle) => {
                 let before = shuffle.current();
                 let path = before.filter(|&path| usable(path));
-                let path = path.unwrap_or_else(|| shuffle.next_usable(usable));
+                let path = path.unwrap_or_else(|| shuffle.next_better(usable, delay));
                 Choice {
                     switched: before.is_some_and(|before| before != path),
                     ..plain(path)
                 }
             }
-            Self::Flowlet(flowlets) => flowlets.next(now, usable),
+            Self::Flowlet(flowlets) => flowlets.next(now, usable, delay),
         }
     }
 }
@@ -186,13 +188,18 @@ impl Flowlets {
         full || self.last.is_none_or(|last| now.since(last) > self.timeout)
     }
 
-    fn next(&mut self, now: Time, usable: impl Fn(u8) -> bool) -> Choice {
+    fn next(
+        &mut self,
+        now: Time,
+        usable: impl Fn(u8) -> bool,
+        delay: impl Fn(u8) -> Option<Span>,
+    ) -> Choice {
         let before = self.shuffle.current();
         let ended = self.is_over(now);
         self.last = Some(now);
         let stays = before.filter(|&path| (!ended || self.blocks.settled) && usable(path));
         let boundary = ended || stays.is_none();
-        let path = stays.unwrap_or_else(|| self.shuffle.next_usable(usable));
+        let path = stays.unwrap_or_else(|| self.shuffle.next_better(usable, delay));
         if boundary {
             // Zero means "no flowlets", so it is left out.
             self.number = self.number.checked_add(1).unwrap_or(1);

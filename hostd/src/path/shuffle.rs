@@ -1,5 +1,6 @@
 //! Random orders, drawn as they are used.
 
+use common::time::Span;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
@@ -41,6 +42,28 @@ impl Shuffle {
     /// if none is, the next one is taken all the same.
     pub(super) fn next_usable(&mut self, usable: impl Fn(u8) -> bool) -> u8 {
         self.next_usable_through(usable, |_| true)
+    }
+
+    /// The same, but if another path that is drawn at random has a much shorter `delay`, that is
+    /// taken: the better of two, as of all (the power of two choices). Each is drawn as often as it
+    /// stands in the order. One whose delay is not known is as good as the best.
+    pub(super) fn next_better(
+        &mut self,
+        usable: impl Fn(u8) -> bool,
+        delay: impl Fn(u8) -> Option<Span>,
+    ) -> u8 {
+        let path = self.next_usable(&usable);
+        let Some(known) = delay(path) else {
+            return path;
+        };
+        let other = self.order[below(&mut self.random, self.order.len())];
+        let best = || self.order.iter().filter_map(|path| delay(*path)).min();
+        let is_better = |other: Span| other.times(4) <= known.times(3);
+        if !usable(other) || !delay(other).or_else(best).is_some_and(is_better) {
+            return path;
+        }
+        self.last = Some(other);
+        other
     }
 
     /// The same among those that lead `through` a free port.
@@ -98,4 +121,61 @@ pub(super) fn below(random: &mut Pcg64Mcg, n: usize) -> usize {
 /// Whether `value` is another one than the one to be avoided.
 pub(super) fn differs(value: u8, other_than: Option<u8>) -> bool {
     Some(value) != other_than
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often each of the entries is drawn in so many times, when these are the delays in µs.
+    fn drawn(entries: &[u8], times: usize, delays: [Option<u64>; 4]) -> [usize; 4] {
+        let mut shuffle = Shuffle::new(4, 7);
+        shuffle.set(entries);
+        let mut counts = [0; 4];
+        for _ in 0..times {
+            let delay = |path| delays[usize::from(path)].map(Span::from_micros);
+            let path = shuffle.next_better(|path| path < 4, delay);
+            assert_eq!(shuffle.current(), Some(path));
+            counts[usize::from(path)] += 1;
+        }
+        counts
+    }
+
+    /// HT-31: of paths that are alike each has its share, exactly, also if their delays differ by
+    /// a little; with weights that of its weight.
+    #[test]
+    fn paths_that_are_alike_have_their_shares() {
+        for delays in [[None; 4], [Some(40), Some(38), Some(31), Some(40)]] {
+            assert_eq!(drawn(&[0, 1, 2, 3], 4_000, delays), [1_000; 4]);
+            let weighted = drawn(&[0, 0, 0, 1, 2, 3], 6_000, delays);
+            assert_eq!(weighted, [3_000, 1_000, 1_000, 1_000]);
+        }
+    }
+
+    /// HT-31: of two paths the slow one is taken if it is drawn twice: a fourth of all times. What
+    /// is not known is tried, and preferred to what is known to be slow.
+    #[test]
+    fn the_faster_of_two_is_taken() {
+        let [fast, slow, ..] = drawn(&[0, 1], 10_000, [Some(30), Some(40), None, None]);
+        assert!((7_300..7_700).contains(&fast), "{fast} {slow}");
+        let [known, unknown, slow, _] = drawn(&[0, 1, 2], 9_000, [Some(20), None, Some(40), None]);
+        assert!((900..1_100).contains(&slow), "{known} {unknown} {slow}");
+        assert!(known.abs_diff(unknown) < 300, "{known} {unknown} {slow}");
+    }
+
+    /// HT-32: weights hold where delays do not differ, and a path with four times the weight and
+    /// twice the delay still has more than one that is fast and light.
+    #[test]
+    fn weights_and_delays_hold_together() {
+        let [heavy, light, ..] = drawn(&[0, 0, 0, 0, 1], 10_000, [Some(40), Some(20), None, None]);
+        assert!((6_200..6_600).contains(&heavy), "{heavy} {light}");
+    }
+
+    /// HT-24: what cannot be used is not better.
+    #[test]
+    fn a_better_path_has_to_be_usable() {
+        let mut shuffle = Shuffle::new(2, 7);
+        let delay = |path| Some(Span::from_micros(if path == 0 { 90 } else { 1 }));
+        assert!((0..100).all(|_| shuffle.next_better(|path| path == 0, delay) == 0));
+    }
 }

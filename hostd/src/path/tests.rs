@@ -179,6 +179,33 @@ fn a_pause_ends_a_flowlet() {
     assert_eq!(third.switched, third.path != first.path);
 }
 
+/// HT-31: flowlets prefer paths that are fast, as long as that is known; then they try the others.
+#[test]
+fn flowlets_take_fast_paths() {
+    let mut paths = set(Granularity::Flowlet, 4);
+    let shares = |paths: &mut PathSet, from: u64| {
+        let mut counts = [0; 4];
+        for turn in 0..400 {
+            let path = paths.select(None, FREE, at(from + 501 * turn)).path;
+            counts[usize::from(path)] += 1;
+        }
+        counts
+    };
+    assert_eq!(shares(&mut paths, 0), [100; 4]);
+    let from = 10_000_000;
+    for path in 0..4 {
+        let delay = [10_000, 10_500, 20_000, 20_000][usize::from(path)];
+        paths.measured(path, Span::from_micros(delay), at(from));
+    }
+    let [one, other, third, fourth] = shares(&mut paths, from);
+    assert!(
+        third + fourth < 130 && one + other > 270,
+        "{third} {fourth}"
+    );
+    // The two fast ones were known for a second, the others for two.
+    assert_eq!(shares(&mut paths, from + 2_000_000), [100; 4]);
+}
+
 /// HT-24: a path on which packets vanish carries none for a while, then one, with another entropy.
 #[test]
 fn packets_leave_a_path_that_leads_nowhere() {

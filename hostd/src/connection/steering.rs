@@ -172,7 +172,7 @@ impl Steering {
             }
         };
         let (identity, seed) = (plan.identity, plan.seed);
-        let spraying = config.spraying;
+        let spraying = (config.spraying, config.saturation_percent);
         let paths = PathSet::new(agreed, spraying, identity, rules(config), seed);
         let spread_lanes = agreed.map_or(1, |agreed| lanes(agreed, config));
         let paths = if spread_lanes > 1 {

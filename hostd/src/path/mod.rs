@@ -125,6 +125,8 @@ impl Rules {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     spraying: Spraying,
+    /// Percent of congested values beyond which none is passed over.
+    saturation: u8,
     /// Entropy values of a sprayed connection with several paths.
     values: usize,
     seed: u64,
@@ -146,12 +148,13 @@ impl Plan {
     ) -> Selector {
         let Self {
             spraying,
+            saturation,
             values,
             seed,
             blocks,
         } = *self;
         match granularity {
-            Granularity::Packet => Selector::spray(spraying, paths, values, seed),
+            Granularity::Packet => Selector::spray((spraying, saturation), paths, values, seed),
             Granularity::Flowlet => {
                 Selector::flowlet(paths, seed, flowlet_timeout, flowlet, blocks)
             }
@@ -165,7 +168,7 @@ impl PathSet {
     /// the queue pair.
     pub(crate) fn new(
         agreed: Option<&MultipathConfig>,
-        spraying: Spraying,
+        (spraying, saturation): (Spraying, u8),
         identity: u64,
         rules: Rules,
         seed: u64,
@@ -188,6 +191,7 @@ impl PathSet {
         };
         let plan = Plan {
             spraying,
+            saturation,
             values: limits::ENTROPIES,
             seed,
             blocks: Blocks::default(),

@@ -38,8 +38,9 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
-    /// Spraying over `paths` paths, with `values` entropy values. One path has one.
-    pub(crate) fn spray(spraying: Spraying, paths: usize, values: usize, seed: u64) -> Self {
+    /// Spraying over `paths` paths, with `values` entropy values; see [`Spray::new`]. One path has
+    /// one.
+    pub(crate) fn spray(spraying: (Spraying, u8), paths: usize, values: usize, seed: u64) -> Self {
         let values = if paths > 1 { values } else { 1 };
         let last = u8::try_from(paths.saturating_sub(1)).unwrap_or(u8::MAX);
         Self::Spray(Box::new(Spray::new(spraying, values, seed)), last)

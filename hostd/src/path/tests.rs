@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 const FREE: PortSet = PortSet::NONE.with(PortId::FIRST);
 
+const OBLIVIOUS: (Spraying, u8) = (Spraying::Oblivious, 50);
 const RULES: Rules = Rules {
     avoidance: Span::from_millis(1),
     reroute_after: 10,
@@ -20,7 +21,7 @@ fn set(granularity: Granularity, paths: u16) -> PathSet {
         granularity,
         ..MultipathConfig::default()
     };
-    PathSet::new(Some(&agreed), Spraying::Oblivious, 42, RULES, 7)
+    PathSet::new(Some(&agreed), OBLIVIOUS, 42, RULES, 7)
 }
 
 /// HT-12, HT-34: each of 256 entropy values is used once before any repeats, each by one path, and
@@ -162,7 +163,7 @@ fn a_flow_leaves_a_slow_path() {
         granularity: Granularity::Flow,
         ..MultipathConfig::default()
     };
-    let mut never = PathSet::new(Some(&agreed), Spraying::Oblivious, 42, never, 7);
+    let mut never = PathSet::new(Some(&agreed), OBLIVIOUS, 42, never, 7);
     assert_eq!(round_trips(&mut never, 200, 0, 40), [None; 40]);
 }
 
@@ -280,7 +281,7 @@ fn a_retransmission_goes_elsewhere() {
     assert!((0..600).all(|_| paths.select(Some(1), FREE, at(0)).entropy != 1));
     let mut flow = set(Granularity::Flow, 2);
     assert!((0..20).all(|_| flow.select(Some(1), FREE, at(0)).path == 0));
-    let mut alone = PathSet::new(None, Spraying::Oblivious, 1, RULES, 1);
+    let mut alone = PathSet::new(None, OBLIVIOUS, 1, RULES, 1);
     assert_eq!(alone.select(Some(0), FREE, at(0)).path, 0);
 }
 

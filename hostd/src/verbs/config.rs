@@ -86,6 +86,9 @@ pub struct EngineConfig {
     pub rttcc_probe: Span,
     /// How packets are sprayed, with granularity [`Granularity::Packet`].
     pub spraying: Spraying,
+    /// [`Spraying::Bitmap`] and [`Spraying::Combined`]: percent of the entropy values in use that
+    /// led through congestion, 1 to 100, beyond which none is passed over.
+    pub saturation_percent: u8,
     /// Congestion signals in the tags of packets. `None`: tags are not known.
     pub csig: Option<Arc<Signalling>>,
     /// Telemetry in the tags of packets. `None`: tags are not known. Those of peers are understood
@@ -161,6 +164,7 @@ impl Default for EngineConfig {
             hpcc_flows: 16,
             rttcc_probe: Span::from_micros(10),
             spraying: Spraying::default(),
+            saturation_percent: 50,
             csig: None,
             int: None,
             collective: None,

@@ -139,6 +139,7 @@ pub(super) struct RawHost {
     pub(super) paths: Number,
     pub(super) granularity: Option<GranularityName>,
     pub(super) spraying: Option<Spraying>,
+    pub(super) saturation_percent: Number,
     pub(super) congestion: Option<Spanned<Congestion>>,
     pub(super) congestion_scope: Option<CongestionScope>,
     pub(super) cnp_interval: Option<Spanned<Period>>,

@@ -33,14 +33,16 @@ pub(crate) enum Spray {
 }
 
 impl Spray {
-    /// Spraying over `values` entropy values, 1 to 256.
-    pub(super) fn new(spraying: Spraying, values: usize, seed: u64) -> Self {
+    /// Spraying over `values` entropy values, 1 to 256. If more than `saturation` percent of them
+    /// led through congestion, none is passed over.
+    pub(super) fn new((spraying, saturation): (Spraying, u8), values: usize, seed: u64) -> Self {
+        let bitmap = |order| Bitmap::new(order, values, saturation);
         let order = Shuffle::new(values, seed);
         match spraying {
             Spraying::Oblivious => Self::Oblivious(order),
-            Spraying::Bitmap => Self::Bitmap(Bitmap::new(order, values)),
+            Spraying::Bitmap => Self::Bitmap(bitmap(order)),
             Spraying::Recycling => Self::Recycling(Recycler::default(), order),
-            Spraying::Combined => Self::Combined(Recycler::default(), Bitmap::new(order, values)),
+            Spraying::Combined => Self::Combined(Recycler::default(), bitmap(order)),
         }
     }
 

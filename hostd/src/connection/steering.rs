@@ -312,10 +312,12 @@ impl Steering {
         other_than: Option<u8>,
         now: Time,
     ) -> Option<Choice> {
-        let credit = self.window().saturating_sub(in_flight).max(probe.into());
+        let window = self.window();
+        let credit = window.saturating_sub(in_flight).max(probe.into());
         if credit == 0 {
             return None;
         }
+        self.paths.follow(window);
         if in_flight == 0 {
             self.lanes.settle();
         }

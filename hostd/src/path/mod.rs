@@ -238,6 +238,17 @@ impl PathSet {
         self.paths.len()
     }
 
+    /// So many packets may be in flight: the number of entropy values follows it. A path that has
+    /// one keeps it.
+    pub(crate) fn follow(&mut self, window: u32) {
+        let paths = self.paths.len();
+        if let Selector::Spray(spray, _) = &mut self.selector
+            && self.plan.values_over(paths) > paths
+        {
+            spray.follow(window, paths);
+        }
+    }
+
     /// The path of the next packet; not the entropy value `other_than`, with which its last copy
     /// was lost, as long as there is a choice (HT-42).
     pub(crate) fn select(&mut self, other_than: Option<u8>, free: PortSet, now: Time) -> Choice {

@@ -4,10 +4,17 @@ use common::time::Span;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
+/// Below this are all entries.
+pub(super) const ALL: u16 = 256;
+
 /// The paths in a random order: each once a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffle {
     order: Vec<u8>,
+    /// Entries below this take part, and stand in front.
+    below: u16,
+    /// How many these are.
+    partaking: u16,
     /// How much of the order of this round is drawn.
     drawn: usize,
     /// The path that was drawn last, also if it is not in the order any more.
@@ -17,8 +24,11 @@ pub(crate) struct Shuffle {
 
 impl Shuffle {
     pub(super) fn new(paths: usize, seed: u64) -> Self {
+        let order: Vec<u8> = (0..=u8::MAX).take(paths.max(1)).collect();
         Self {
-            order: (0..=u8::MAX).take(paths.max(1)).collect(),
+            below: ALL,
+            partaking: u16::try_from(order.len()).unwrap_or(u16::MAX),
+            order,
             drawn: 0,
             last: None,
             random: Pcg64Mcg::new(u128::from(seed) << 64 | 0xcafe_f00d_d15e_a5e5),
@@ -35,7 +45,27 @@ impl Shuffle {
     pub(super) fn set(&mut self, entries: &[u8]) {
         self.order.clear();
         self.order.extend_from_slice(entries);
+        self.partake(self.below);
+    }
+
+    /// A new round begins, in which the entries below `below` take part: at least one.
+    pub(super) fn partake(&mut self, below: u16) {
+        self.below = below;
+        let takes_part = |entry: &u8| u16::from(*entry) < below;
+        self.order.sort_unstable_by_key(|entry| !takes_part(entry));
+        let count = self.order.iter().filter(|entry| takes_part(entry)).count();
+        self.partaking = u16::try_from(count).unwrap_or(u16::MAX);
         self.drawn = 0;
+    }
+
+    /// Entries below this take part.
+    pub(super) const fn below(&self) -> u16 {
+        self.below
+    }
+
+    /// The entries that take part.
+    pub(super) fn partaking(&self) -> &[u8] {
+        &self.order[..usize::from(self.partaking)]
     }
 
     /// Draws the next path that is usable. Those that are not are passed over, also for this round;
@@ -88,7 +118,7 @@ impl Shuffle {
     ///
     /// One step of a Fisher–Yates shuffle: the order of a round is drawn path by path.
     pub(super) fn next_through(&mut self, through: impl Fn(u8) -> bool) -> u8 {
-        let left = self.order.len() - self.drawn;
+        let left = usize::from(self.partaking) - self.drawn;
         let picked = (left > 0)
             .then(|| self.pick(self.drawn, &through))
             .flatten();
@@ -106,8 +136,9 @@ impl Shuffle {
     /// The place of a random one behind the first `from` that leads through; of several in a row
     /// that do not, the one behind them has their chances.
     fn pick(&mut self, from: usize, through: impl Fn(u8) -> bool) -> Option<usize> {
-        let pick = from + below(&mut self.random, self.order.len() - from);
-        let mut places = (pick..self.order.len()).chain(from..pick);
+        let end = usize::from(self.partaking);
+        let pick = from + below(&mut self.random, end - from);
+        let mut places = (pick..end).chain(from..pick);
         places.find(|place| through(self.order[*place]))
     }
 }

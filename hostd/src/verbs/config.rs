@@ -99,8 +99,8 @@ pub struct EngineConfig {
     /// A path on which packets vanish is not used for this long at first, up to 16 times as long
     /// when they vanish again.
     pub path_avoidance: Span,
-    /// With granularity [`Granularity::Flow`]: round trips for which a flow stays on a sub-path that
-    /// is congested or slow; zero: it does not leave it for that.
+    /// With granularity [`Granularity::Flow`]: round trips for which a flow stays on a sub-path
+    /// that is congested or slow; zero: it does not leave it for that.
     pub reroute_round_trips: u16,
     /// Bytes that may be sent in a row to catch up with the route's rate, when the thread ran late.
     pub pacer_burst: u32,

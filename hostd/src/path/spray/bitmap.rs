@@ -3,6 +3,7 @@
 //! congested, to pass values over would only crowd the rest: then all are used (HT-35).
 
 use super::super::shuffle::{Shuffle, differs};
+use crate::bit_set::BitSet;
 use crate::verbs::PacketFate;
 
 /// Penalty of a mark, of a trim, and of a loss, which is the most there is.
@@ -22,6 +23,8 @@ pub(crate) struct Bitmap {
     bearable: usize,
     /// In percent of the values in use.
     saturation: u8,
+    /// The values in use.
+    used: BitSet<4>,
 }
 
 impl Bitmap {
@@ -35,6 +38,7 @@ impl Bitmap {
             congested: 0,
             bearable: share(values, saturation),
             saturation,
+            used: BitSet::first(u32::try_from(values).unwrap_or(u32::MAX)),
         }
     }
 
@@ -68,16 +72,35 @@ impl Bitmap {
     /// Only these `entries` are used from now on.
     pub(super) fn set(&mut self, entries: &[u8]) {
         self.order.set(entries);
-        let values = || (0..=u8::MAX).filter(|value| entries.contains(value));
-        let penalty = |value: &u8| self.penalties[usize::from(*value)];
-        self.congested = values().filter(|value| penalty(value) > 0).count();
-        self.bearable = share(values().count(), self.saturation);
-        // Those of values that are not in use are not counted.
-        for (value, penalty) in (0..=u8::MAX).zip(&mut self.penalties) {
-            if !entries.contains(&value) {
+        self.note_used();
+    }
+
+    /// A new round begins, in which the values below `below` take part.
+    pub(super) fn partake(&mut self, below: u16) {
+        self.order.partake(below);
+        self.note_used();
+    }
+
+    /// See [`Shuffle::below`].
+    pub(super) const fn below(&self) -> u16 {
+        self.order.below()
+    }
+
+    /// Values that are not in use have no penalty: nothing would pay for it.
+    fn note_used(&mut self) {
+        self.used = BitSet::default();
+        for value in self.order.partaking() {
+            self.used.set((*value).into());
+        }
+        self.congested = 0;
+        for (value, penalty) in (0..).zip(&mut self.penalties) {
+            if !self.used.get(value) {
                 *penalty = 0;
             }
+            self.congested += usize::from(*penalty > 0);
         }
+        let count: u32 = self.used.words().iter().map(|word| word.count_ones()).sum();
+        self.bearable = share(count as usize, self.saturation);
     }
 
     /// What became of a packet with value `value`.
@@ -88,6 +111,9 @@ impl Bitmap {
             PacketFate::Lost => LOST,
             PacketFate::Delivered { marked: false, .. } | PacketFate::NotReady => return,
         };
+        if !self.used.get(value.into()) {
+            return;
+        }
         if let Some(penalty) = self.penalties.get_mut(usize::from(value)) {
             self.congested += usize::from(*penalty == 0);
             *penalty = penalty.saturating_add(more).min(LOST);

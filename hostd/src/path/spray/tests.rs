@@ -95,6 +95,49 @@ fn a_saturated_network_has_no_better_values() {
     );
 }
 
+/// HT-35: values come round within the packets of two round trips, 16 of them at least and 256 at
+/// most; their number does not change with each window. The other ways use all (HT-34).
+#[test]
+fn the_number_of_values_follows_the_window() {
+    let used = |spray: &mut Spray| draw(spray, 512).into_iter().collect::<BTreeSet<_>>().len();
+    let mut spray = Spray::new((Spraying::Bitmap, 50), 256, 7);
+    for (window, expected) in [
+        (224, 256),
+        (128, 256),
+        (127, 128),
+        (224, 128),
+        (256, 256),
+        (33, 64),
+        (32, 64),
+        (9, 16),
+        (1, 16),
+        (31, 16),
+        (32, 32),
+        (500, 256),
+    ] {
+        spray.follow(window, 8);
+        assert_eq!(used(&mut spray), expected, "window {window}");
+    }
+    spray.follow(1, 100);
+    assert_eq!(used(&mut spray), 128, "a value for each path");
+    spray.follow(8, 8);
+    spray.set(&[3, 7, 11, 15, 19, 23]);
+    assert_eq!(used(&mut spray), 4, "below 16");
+    for spraying in [Spraying::Oblivious, Spraying::Recycling, Spraying::Combined] {
+        let mut other = Spray::new((spraying, 50), 256, 7);
+        other.follow(1, 8);
+        assert_eq!(used(&mut other), 256, "{spraying:?}");
+    }
+    // Penalties of values that are not in use do not count, nor last.
+    let mut spray = Spray::new((Spraying::Bitmap, 50), 256, 7);
+    (0..120).for_each(|value| spray.on_feedback(value, PacketFate::Lost));
+    spray.follow(1, 8);
+    (16..=255).for_each(|value| spray.on_feedback(value, PacketFate::Lost));
+    assert_eq!(used(&mut spray), 16, "all sixteen are congested");
+    spray.follow(256, 8);
+    assert_eq!(used(&mut spray), 256);
+}
+
 /// HT-34: what came through is used again in its order, once; marked values are not.
 #[test]
 fn what_came_through_is_used_again() {

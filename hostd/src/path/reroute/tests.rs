@@ -88,7 +88,7 @@ fn a_slow_path_is_left_for_a_better_one() {
     assert!(judge(&mut reroute, 12, 1_012), "the first look");
     assert!(!judge(&mut reroute, 12, 1_024), "one more is not due");
     assert!(judge(&mut reroute, 25, 1_049), "slow: twice and 5 µs");
-    reroute.probed(3, micros(11), at(1_040));
+    reroute.probed(3, micros(10), at(1_040));
     assert!(
         judge(&mut reroute, 26, 1_080),
         "the answer is of another time"

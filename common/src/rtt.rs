@@ -30,6 +30,12 @@ impl RttEstimator {
         self.smoothed = Some((smoothed.times(7) + rtt).divided_by(8));
     }
 
+    /// The next measurement counts as if it was the first one, but for the shortest: what was known
+    /// is old.
+    pub const fn restart(&mut self) {
+        self.smoothed = None;
+    }
+
     /// The smoothed round-trip time, once measured.
     pub const fn smoothed(&self) -> Option<Span> {
         self.smoothed
@@ -62,6 +68,10 @@ mod tests {
         assert_eq!(rtt.smoothed(), Some(Span::from_micros(900)));
         // ¾ · 400 + ¼ · 800 = 500
         assert_eq!(rtt.late_after(), Some(Span::from_micros(900 + 4 * 500)));
+        assert_eq!(rtt.shortest(), Some(Span::from_micros(800)));
+        rtt.restart();
+        rtt.sample(Span::from_micros(2000));
+        assert_eq!(rtt.late_after(), Some(Span::from_micros(2000 + 4 * 1000)));
         assert_eq!(rtt.shortest(), Some(Span::from_micros(800)));
     }
 }

@@ -161,8 +161,11 @@ pub struct TransportCounters {
     pub changes: u64,
     /// Changes of connections that one of both refused.
     pub changes_refused: u64,
-    /// Probes of paths that were put in force (HT-32).
+    /// Probes of paths that were put in force (HT-32), or that a flow compared with its own
+    /// (HT-31).
     pub path_probes: u64,
+    /// Times that a flow left a congested or slow path (HT-31).
+    pub path_moves: u64,
     /// Probes of the round trip for congestion control (CC-6).
     pub round_trip_probes: u64,
     /// Those of them whose answer counted.
@@ -196,6 +199,7 @@ impl TransportCounters {
             changes: counters.changes,
             changes_refused: counters.changes_refused,
             path_probes: counters.path_probes,
+            path_moves: counters.path_moves,
             round_trip_probes: counters.round_trip_probes,
             round_trip_answers: counters.round_trip_answers,
             tx_tags: counters.tx_tags,
@@ -222,6 +226,7 @@ impl TransportCounters {
         self.changes += now.changes - before.changes;
         self.changes_refused += now.changes_refused - before.changes_refused;
         self.path_probes += now.path_probes - before.path_probes;
+        self.path_moves += now.path_moves - before.path_moves;
         self.round_trip_probes += now.round_trip_probes - before.round_trip_probes;
         self.round_trip_answers += now.round_trip_answers - before.round_trip_answers;
         self.tx_tags += now.tx_tags - before.tx_tags;
@@ -295,8 +300,11 @@ pub struct QueuePairCounters {
     pub changes: u64,
     /// Changes that one of both refused.
     pub changes_refused: u64,
-    /// Probes of paths that were put in force (HT-32).
+    /// Probes of paths that were put in force (HT-32), or that a flow compared with its own
+    /// (HT-31).
     pub path_probes: u64,
+    /// Times that a flow left a congested or slow path (HT-31).
+    pub path_moves: u64,
     /// Probes of the round trip for congestion control (CC-6).
     pub round_trip_probes: u64,
     /// Those of them whose answer counted.

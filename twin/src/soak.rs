@@ -345,6 +345,7 @@ fn impairment(dice: &mut Dice) -> Impairment {
         duplication: chance(),
         reordering: chance(),
         lateness: Span::from_micros(30),
+        ..Impairment::default()
     };
     if impairment.is_none() {
         Impairment {

@@ -32,6 +32,8 @@ pub struct Totals {
     pub changes: u64,
     /// Changes of connections that one of both sides refused, or that could not be asked for.
     pub changes_refused: u64,
+    /// Times that a flow left a congested or slow sub-path.
+    pub path_moves: u64,
     /// Packets sent with a CSIG tag.
     pub tags: u64,
     /// Values of tags that came back.
@@ -83,6 +85,7 @@ impl Totals {
         self.timeouts += counters.timeouts;
         self.changes += counters.changes;
         self.changes_refused += counters.changes_refused;
+        self.path_moves += counters.path_moves;
         self.tags += counters.tx_tags;
         self.signals += counters.rx_signals;
         self.unsigned += counters.rx_unsigned;
@@ -103,6 +106,7 @@ impl Totals {
         self.timeouts += past.timeouts;
         self.changes += past.changes;
         self.changes_refused += past.changes_refused;
+        self.path_moves += past.path_moves;
         self.tags += past.tags;
         self.signals += past.signals;
         self.unsigned += past.unsigned;

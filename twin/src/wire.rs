@@ -28,12 +28,15 @@ pub struct Impairment {
     pub reordering: f64,
     /// Most that an overtaken frame is late.
     pub lateness: Span,
+    /// By so much all of them come later: the link is longer.
+    pub delay: Span,
 }
 
 impl Impairment {
     /// Whether nothing happens.
     pub fn is_none(&self) -> bool {
-        self.loss + self.corruption + self.duplication + self.reordering == 0.0
+        let chances = self.loss + self.corruption + self.duplication + self.reordering;
+        chances == 0.0 && self.delay == Span::ZERO
     }
 }
 
@@ -236,6 +239,7 @@ impl Wire {
             self.put(arrival, frame);
             return Sent::OnItsWay;
         }
+        arrival += self.impairment.delay;
         if self.happens(self.impairment.loss) {
             self.count.lost += 1;
             return Sent::Lost(frame);

@@ -119,6 +119,8 @@ pub struct Multipath {
     pub granularity: GranularityName,
     /// How packets are sprayed with granularity packet.
     pub spraying: Spraying,
+    /// Percent of congested entropy values beyond which none is passed over.
+    pub saturation_percent: u8,
     /// Packets by which one may be overtaken before it is taken for lost.
     pub reorder_packets: u16,
     /// Microseconds by which a packet may be late before it is taken for lost.
@@ -247,6 +249,7 @@ impl Default for Multipath {
             paths: engine.paths,
             granularity: GranularityName::Packet,
             spraying: Spraying::default(),
+            saturation_percent: EngineConfig::default().saturation_percent,
             reorder_packets: engine.reorder_packets,
             reorder_time_us: engine.reorder_time.nanos() / 1_000,
             reorder_buffer: engine.reorder_buffer,
@@ -464,6 +467,7 @@ impl Config {
             poseidon: [transport.poseidon_least_us, transport.poseidon_range_us]
                 .map(Span::from_micros),
             spraying: multipath.spraying,
+            saturation_percent: multipath.saturation_percent,
             collective: self.collective.engine(),
             trimmed: transport
                 .trimmed_dscps
@@ -503,6 +507,7 @@ impl Multipath {
         let paths = u64::try_from(limits::PATHS).unwrap_or(u64::MAX);
         let buffer = u64::from(limits::REORDER_BUFFER);
         check("paths", self.paths.into(), 1, paths);
+        check("saturation_percent", self.saturation_percent.into(), 1, 100);
         check("reorder_packets", self.reorder_packets.into(), 1, buffer);
         check("reorder_buffer", self.reorder_buffer.into(), 1, buffer);
         check(

@@ -74,6 +74,14 @@ fn impossible_values_are_refused() {
         ),
         ("[multipath]\npaths = 0\n", "multipath.paths"),
         ("[multipath]\ngranularity = \"bit\"\n", "granularity"),
+        (
+            "[multipath]\nsaturation_percent = 0\n",
+            "multipath.saturation_percent: 0 is not within 1 to 100",
+        ),
+        (
+            "[multipath]\nsaturation_percent = 101\n",
+            "multipath.saturation_percent: 101 is not within 1 to 100",
+        ),
         ("[transport]\nwindow = 100000\n", "transport.window"),
         ("[transport]\nwindows = 1\n", "windows"),
         ("[frames]\nring = 1000\n", "frames.ring"),

@@ -69,7 +69,7 @@ pub struct Transport {
     pub ack_delay_us: u64,
     /// Milliseconds for which a path that loses packets is avoided at first.
     pub path_avoidance_ms: u64,
-    /// Round trips for which a flow stays on a congested path; zero: for ever.
+    /// Round trips for which a flow stays on a congested or slow path; zero: for ever.
     pub reroute_round_trips: u16,
     /// Bytes that may be sent in a row to catch up with the line.
     pub pacer_burst: u32,

@@ -99,7 +99,7 @@ impl QueuePair {
         if let Some((path, rtt)) = made.probed {
             let next = self.next_psn();
             if let Some(peer) = &mut self.peer {
-                peer.steering.probed(path, rtt, next);
+                peer.steering.probed(path, rtt, next, now);
             }
         }
         if let Some(round_trip) = made.timed {

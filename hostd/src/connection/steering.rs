@@ -18,7 +18,7 @@ use super::ways::Ways;
 use crate::congestion::{Auto, Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow};
 use crate::congestion::{Hpcc, Nscc, Poseidon, Rttcc, Swift, SwiftCsig, Timely};
 use crate::limits;
-use crate::path::{self, Blocks, Entropy, LostPacket, PathSet};
+use crate::path::{self, Blocks, Entropy, LostPacket, PathSet, Rules};
 use crate::stats::{PathCounters, PathLoad, PathSignal, PathStatistics, PortStatistics};
 use crate::verbs::{
     Congestion, CongestionScope, EngineConfig, Feedback, Granularity, MultipathConfig, PacketFate,
@@ -65,6 +65,15 @@ fn lanes(agreed: &MultipathConfig, plan: &SteeringPlan, scope: CongestionScope) 
         1
     };
     u8::try_from(count).unwrap_or(1)
+}
+
+/// When paths are left. The peer is taken to hold acknowledgements back for as long as this side.
+const fn rules(config: &EngineConfig) -> Rules {
+    Rules {
+        avoidance: config.path_avoidance,
+        reroute_after: config.reroute_round_trips,
+        held_back: config.ack_delay,
+    }
 }
 
 /// Path selection and congestion control of a queue pair.
@@ -164,9 +173,8 @@ impl Steering {
             }
         };
         let (identity, seed) = (plan.identity, plan.seed);
-        let spraying = config.spraying;
-        let rules = (config.path_avoidance, config.reroute_round_trips);
-        let paths = PathSet::new(agreed, spraying, identity, rules, seed);
+        let spraying = (config.spraying, config.saturation_percent);
+        let paths = PathSet::new(agreed, spraying, identity, rules(config), seed);
         let spread_lanes = agreed.map_or(1, |agreed| lanes(agreed, plan, config.congestion_scope));
         let paths = if spread_lanes > 1 {
             paths.with_a_value_each()
@@ -305,10 +313,12 @@ impl Steering {
         other_than: Option<u8>,
         now: Time,
     ) -> Option<Choice> {
-        let credit = self.window().saturating_sub(in_flight).max(probe.into());
+        let window = self.window();
+        let credit = window.saturating_sub(in_flight).max(probe.into());
         if credit == 0 {
             return None;
         }
+        self.paths.follow(window);
         if in_flight == 0 {
             self.lanes.settle();
         }
@@ -359,7 +369,7 @@ impl Steering {
     pub(super) fn feedback(&mut self, feedback: &Feedback, in_flight: u32, now: Time) {
         let Feedback { path, sent, .. } = *feedback;
         if let Some(round_trip) = feedback.round_trip {
-            self.paths.measured(path, round_trip);
+            self.paths.measured(path, round_trip, now);
         }
         let port = self.paths.port(feedback.entropy);
         match feedback.fate {
@@ -434,6 +444,11 @@ impl Steering {
         self.paths.detour(number)
     }
 
+    /// The sub-path that is to be probed, because that of the flow is slow: it is told of once.
+    pub(super) fn take_doubt(&mut self) -> Option<u8> {
+        self.paths.take_doubt()
+    }
+
     /// The sub-paths in force.
     pub(super) fn in_force(&self) -> PathIds {
         self.paths.in_force()
@@ -456,8 +471,8 @@ impl Steering {
     }
 
     /// The answer to a probe of `path` took `rtt`.
-    pub(super) fn probed(&mut self, path: u8, rtt: Span, next: Psn) {
-        self.paths.probed(path, rtt, next);
+    pub(super) fn probed(&mut self, path: u8, rtt: Span, next: Psn, now: Time) {
+        self.paths.probed(path, rtt, next, now);
         self.lanes.use_paths(&self.paths.carrying());
     }
 

@@ -77,6 +77,8 @@ struct Probe {
     serial: u16,
     sent: Time,
     repeated: Repeated,
+    /// Nothing waits for its answer: without one it is forgotten.
+    once: bool,
 }
 
 /// The way of a packet: Path ID, UDP source port and flow label.
@@ -201,17 +203,28 @@ impl Terms {
 
     /// Exactly these paths are measured from now on.
     pub(super) fn measure(&mut self, paths: &PathIds) {
-        self.probes.retain(|probe| paths.contains(probe.path));
+        self.probes
+            .retain(|probe| !probe.once && paths.contains(probe.path));
         for path in paths.iter() {
-            if self.probes.iter().all(|probe| probe.path != path) {
-                self.probe_serial = self.probe_serial.wrapping_add(1);
-                self.probes.push(Probe {
-                    path,
-                    serial: self.probe_serial,
-                    sent: Time::ZERO,
-                    repeated: Repeated::new(self.wait),
-                });
-            }
+            self.probe(path, false);
+        }
+    }
+
+    /// A path is compared with the one that is used: a probe leaves, unless one has.
+    pub(super) fn doubt(&mut self, path: u8) {
+        self.probe(path, true);
+    }
+
+    fn probe(&mut self, path: u8, once: bool) {
+        if self.probes.iter().all(|probe| probe.path != path) {
+            self.probe_serial = self.probe_serial.wrapping_add(1);
+            self.probes.push(Probe {
+                path,
+                serial: self.probe_serial,
+                sent: Time::ZERO,
+                repeated: Repeated::new(self.wait),
+                once,
+            });
         }
     }
 
@@ -407,13 +420,16 @@ impl Terms {
         if let Some(own) = &mut self.own {
             own.repeated.expire(now);
         }
-        for probe in &mut self.probes {
-            if probe.repeated.expire(now) {
+        let serial = &mut self.probe_serial;
+        self.probes.retain_mut(|probe| {
+            let repeated = probe.repeated.expire(now);
+            if repeated {
                 // A late answer to the one before would make the path look faster than it is.
-                self.probe_serial = self.probe_serial.wrapping_add(1);
-                probe.serial = self.probe_serial;
+                *serial = serial.wrapping_add(1);
+                probe.serial = *serial;
             }
-        }
+            !(repeated && probe.once)
+        });
     }
 }
 
@@ -449,5 +465,32 @@ mod tests {
             (2, true)
         );
         assert_eq!(ask(ChangeOutcome::Done, made, &[(2, refused)]), (3, false));
+    }
+
+    /// HT-31: a path that is compared is probed once, whatever comes back; one that waits for its
+    /// probe again and again.
+    #[test]
+    fn a_doubt_is_probed_once() {
+        let mut terms = Terms::new(4, true, Span::from_millis(1));
+        let carrying = PathIds::first(4);
+        let probes = |terms: &mut Terms, at| {
+            let now = Time::ZERO + Span::from_millis(at);
+            terms.expire(false, now);
+            let mut paths = Vec::new();
+            while let Some((_, path)) = terms.question(&carrying) {
+                terms.question_left(path, now);
+                paths.push(path);
+            }
+            paths
+        };
+        terms.doubt(2);
+        terms.doubt(2);
+        assert_eq!(probes(&mut terms, 1), [2]);
+        assert!(probes(&mut terms, 9).is_empty());
+        assert_eq!(terms.deadline(), Time::NEVER);
+        terms.doubt(3);
+        terms.measure(&PathIds::first(1));
+        assert_eq!(probes(&mut terms, 10), [0]);
+        assert_eq!(probes(&mut terms, 19), [0]);
     }
 }

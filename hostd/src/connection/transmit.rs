@@ -8,6 +8,7 @@
 use super::effects::{Completed, Effects};
 use super::requester::Outgoing;
 use super::steering::{Choice, Steering};
+use super::terms::Terms;
 use super::{Peer, QueuePair};
 use crate::frame::{self, Acknowledgement, DataFields, PathFields};
 use crate::limits;
@@ -20,8 +21,8 @@ use crate::send::lists::Payload;
 use crate::send::queue::SendQueue;
 use crate::stats::QueuePairCounters;
 use crate::verbs::{
-    ATOMIC_LEN, Completion, DropReason, EngineError, Local, PortId, PortSet, Psn, SendRequest,
-    State, Status,
+    ATOMIC_LEN, Completion, DropReason, EngineError, Local, MultipathConfig, PortId, PortSet, Psn,
+    SendRequest, State, Status,
 };
 use common::time::{Span, Time};
 use common::wire::roce::{AckKind, Aeth, Headers, NakCode};
@@ -166,6 +167,7 @@ impl QueuePair {
                 self.counters.tx_bytes += u64::from(outgoing.segment.len);
                 let again = outgoing.again.is_some() || outgoing.asks_again.is_some();
                 self.counters.retransmits += u64::from(again);
+                self.counters.path_moves += u64::from(choice.path.moved);
                 let awaited = outgoing.asks_again.is_none();
                 let path = choice.path.path;
                 self.counters.tx_tags += u64::from(sign(&mut frame, peer, path, now));
@@ -238,6 +240,7 @@ impl QueuePair {
         }
         self.pulse.heard(now);
         steering.settle(sender.flight().unacknowledged());
+        compare_paths(steering, &mut peer.terms, peer.agreed.as_ref());
         effects.round_trip = sender.take_measured();
         if let (AckKind::Ack { credits }, None) = (aeth.kind, peer.agreed) {
             self.requester.credits.update(aeth.msn, credits);
@@ -449,6 +452,15 @@ impl QueuePair {
     /// Whether all that was posted to the send queue has completed.
     pub(crate) fn has_sent_all(&self) -> bool {
         self.requester.queue.len() == 0
+    }
+}
+
+/// Asks for a probe of the path that a flow is to be compared with, if the peer understands them.
+fn compare_paths(steering: &mut Steering, terms: &mut Terms, agreed: Option<&MultipathConfig>) {
+    if let Some(path) = steering.take_doubt()
+        && agreed.is_some_and(|agreed| agreed.changes)
+    {
+        terms.doubt(path);
     }
 }
 

@@ -504,6 +504,7 @@ fn queue_pairs(report: &Report, interfaces: &Interfaces) -> Vec<Value> {
             row["changes"] = json!(counters.changes);
             row["changes_refused"] = json!(counters.changes_refused);
             row["path_probes"] = json!(counters.path_probes);
+            row["path_moves"] = json!(counters.path_moves);
             row["round_trip_probes"] = json!(counters.round_trip_probes);
             row["round_trip_answers"] = json!(counters.round_trip_answers);
             row["traffic_block"] = json!(standing.traffic.block);

@@ -447,8 +447,13 @@ fn changes(engine: &EngineStatistics, families: &mut Families) {
         ),
         (
             "hostd_path_probes_total",
-            "Probes of sub-paths that were put in force.",
+            "Probes of sub-paths that were put in force, or that a flow compared with its own.",
             counters.path_probes,
+        ),
+        (
+            "hostd_path_moves_total",
+            "Times that a flow left a congested or slow sub-path.",
+            counters.path_moves,
         ),
         (
             "hostd_round_trip_probes_total",

@@ -15,6 +15,13 @@ const VANISHED: u8 = 4;
 /// Times that the avoidance is doubled at most.
 const DOUBLINGS: u32 = 4;
 
+/// What was measured on a path is known for so many of its round trips, and for [`KNOWN_MIN`] at
+/// least. Who tries a path that is ten times as slow once in a hundred round trips loses a tenth.
+const KNOWN_ROUND_TRIPS: u64 = 100;
+
+/// In a data centre queues come and go within milliseconds.
+const KNOWN_MIN: Span = Span::from_millis(10);
+
 /// A packet that was taken for lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LostPacket {
@@ -28,6 +35,8 @@ pub(crate) struct LostPacket {
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     pub(super) rtt: RttEstimator,
+    /// When the last round trip was measured.
+    measured: Time,
     /// Last measure of the peer, in units of 32 ns, from an unknown origin.
     pub(super) one_way: Option<u16>,
     pub(super) acknowledged: u64,
@@ -49,6 +58,7 @@ impl Health {
     pub(super) fn new(avoidance: Span) -> Self {
         Self {
             rtt: RttEstimator::default(),
+            measured: Time::ZERO,
             one_way: None,
             acknowledged: 0,
             lost: 0,
@@ -67,6 +77,21 @@ impl Health {
     pub(super) const fn patient(mut self, patience: u8) -> Self {
         self.patience = patience;
         self
+    }
+
+    /// A round trip was measured. What is not known any more has no part in the smoothed time.
+    pub(super) fn measured(&mut self, rtt: Span, now: Time) {
+        if self.delay(now).is_none() {
+            self.rtt.restart();
+        }
+        self.rtt.sample(rtt);
+        self.measured = now;
+    }
+
+    /// The smoothed round trip, as long as it is known.
+    pub(super) fn delay(&self, now: Time) -> Option<Span> {
+        let smoothed = self.rtt.smoothed()?;
+        (now.since(self.measured) < known_for(smoothed)).then_some(smoothed)
     }
 
     /// A packet that left at `sent` came through. A sign of life of the path as it is now counts
@@ -131,6 +156,11 @@ impl Health {
     pub(super) const fn times_given_up(&self) -> u32 {
         self.times_given_up
     }
+}
+
+/// For how long it is known that round trips on a path take this time.
+pub(super) fn known_for(round_trip: Span) -> Span {
+    round_trip.times(KNOWN_ROUND_TRIPS).max(KNOWN_MIN)
 }
 
 /// A difference of one-way delays as a span.

@@ -18,7 +18,7 @@ use super::health::Health;
 use super::select::Selector;
 use crate::limits;
 use crate::verbs::{Granularity, MultipathConfig, PathStanding as Standing, Psn};
-use common::time::Span;
+use common::time::{Span, Time};
 use common::wire::roce::PathIds;
 
 impl PathSet {
@@ -73,12 +73,15 @@ impl PathSet {
         self.choose_carriers(next);
     }
 
-    /// The answer to a probe of `path` took `rtt`: it carries data from now on.
-    pub(crate) fn probed(&mut self, path: u8, rtt: Span, next: Psn) {
-        let Some(path) = self.paths.get_mut(usize::from(path)) else {
+    /// The answer to a probe of a path took `rtt`: it carries data from now on.
+    pub(crate) fn probed(&mut self, id: u8, rtt: Span, next: Psn, now: Time) {
+        let Some(path) = self.paths.get_mut(usize::from(id)) else {
             return;
         };
-        path.health.rtt.sample(rtt);
+        path.health.measured(rtt, now);
+        if let Some(reroute) = &mut self.reroute {
+            reroute.probed(id, rtt, now);
+        }
         if path.standing == Standing::Unmeasured {
             path.standing = Standing::Carrying;
             self.choose_carriers(next);

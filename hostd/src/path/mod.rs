@@ -9,12 +9,14 @@
 //!   life      paths that come and go while packets are under way
 //!   deal      which port each entropy value belongs to
 //!   signals   congestion signals that come back
-//!   reroute   when a flow leaves a congested path
+//!   reroute   when a flow leaves a congested or slow path
+//!   leave     which paths it compares, and which one it takes then
 //! ```
 
 mod deal;
 mod entropy;
 mod health;
+mod leave;
 mod life;
 mod reroute;
 mod select;
@@ -95,14 +97,36 @@ pub(crate) struct PathSet {
     ports: PortSet,
     /// Number of the last flowlet, if flows or packets take paths now.
     flowlet: u16,
-    /// Of the path that a flow has.
-    reroute: Reroute,
+    /// Of the path that a flow has, if it may leave it.
+    reroute: Option<Box<Reroute>>,
+}
+
+/// When paths are left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// One on which packets vanish is not used for so long at first.
+    pub(crate) avoidance: Span,
+    /// A flow leaves a congested or slow one after so many round trips at the earliest; zero:
+    /// never.
+    pub(crate) reroute_after: u16,
+    /// For how long the peer may hold acknowledgements back.
+    pub(crate) held_back: Span,
+}
+
+impl Rules {
+    /// When a flow leaves its path: there has to be another.
+    fn reroute(&self, paths: usize) -> Option<Box<Reroute>> {
+        let leaves = paths > 1 && self.reroute_after > 0;
+        leaves.then(|| Box::new(Reroute::new(self.reroute_after, self.held_back)))
+    }
 }
 
 /// What selectors are made of.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     spraying: Spraying,
+    /// Percent of congested values beyond which none is passed over.
+    saturation: u8,
     /// Entropy values of a sprayed connection with several paths.
     values: usize,
     seed: u64,
@@ -124,12 +148,13 @@ impl Plan {
     ) -> Selector {
         let Self {
             spraying,
+            saturation,
             values,
             seed,
             blocks,
         } = *self;
         match granularity {
-            Granularity::Packet => Selector::spray(spraying, paths, values, seed),
+            Granularity::Packet => Selector::spray((spraying, saturation), paths, values, seed),
             Granularity::Flowlet => {
                 Selector::flowlet(paths, seed, flowlet_timeout, flowlet, blocks)
             }
@@ -140,13 +165,12 @@ impl Plan {
 
 impl PathSet {
     /// The paths that were agreed on; one for plain RoCEv2. `identity` is the same for the life of
-    /// the queue pair. A flow leaves a congested path after `reroute_after` round trips at the
-    /// earliest; zero: never.
+    /// the queue pair.
     pub(crate) fn new(
         agreed: Option<&MultipathConfig>,
-        spraying: Spraying,
+        (spraying, saturation): (Spraying, u8),
         identity: u64,
-        (avoidance, reroute_after): (Span, u16),
+        rules: Rules,
         seed: u64,
     ) -> Self {
         let count = agreed.map_or(1, |agreed| {
@@ -154,7 +178,7 @@ impl PathSet {
         });
         let path = |id: u8| Path {
             entropy: Entropy::derive(identity, id, 0),
-            health: Health::new(avoidance),
+            health: Health::new(rules.avoidance),
             tx_packets: 0,
             probed: false,
             standing: PathStanding::Carrying,
@@ -167,6 +191,7 @@ impl PathSet {
         };
         let plan = Plan {
             spraying,
+            saturation,
             values: limits::ENTROPIES,
             seed,
             blocks: Blocks::default(),
@@ -178,14 +203,14 @@ impl PathSet {
             paths: (0..=u8::MAX).take(count).map(path).collect(),
             selector,
             identity,
-            avoidance,
+            avoidance: rules.avoidance,
             avoided: 0,
             retiring: false,
             plan,
             deal: Deal::One(PortId::FIRST),
             ports: PortSet::NONE.with(PortId::FIRST),
             flowlet: 0,
-            reroute: Reroute::new(reroute_after),
+            reroute: rules.reroute(count),
         }
     }
 
@@ -211,6 +236,17 @@ impl PathSet {
     /// Number of sub-paths.
     pub(crate) fn len(&self) -> usize {
         self.paths.len()
+    }
+
+    /// So many packets may be in flight: the number of entropy values follows it. A path that has
+    /// one keeps it.
+    pub(crate) fn follow(&mut self, window: u32) {
+        let paths = self.paths.len();
+        if let Selector::Spray(spray, _) = &mut self.selector
+            && self.plan.values_over(paths) > paths
+        {
+            spray.follow(window, paths);
+        }
     }
 
     /// The path of the next packet; not the entropy value `other_than`, with which its last copy
@@ -240,7 +276,7 @@ impl PathSet {
                 .count(),
             "avoided paths"
         );
-        let congested = self.selector.flow().filter(|_| self.leaves(idle, now));
+        let leave = self.leaves(idle, now, |to| Some(to) != other_than && through(to));
         let paths = &self.paths;
         let all = self.avoided > 0
             && paths
@@ -253,12 +289,18 @@ impl PathSet {
                 let path = &paths[usize::from(id)];
                 path.carries
                     && (all || !path.health.is_avoided())
-                    && (![other_than, congested].contains(&Some(id)) || paths.len() == 1)
+                    && (Some(id) != other_than || paths.len() == 1)
+                    && leave.is_none_or(|leave| leave.allows(id))
             },
             through,
+            |id| paths[usize::from(id)].health.delay(now),
         );
-        if choice.switched && self.selector.flow().is_some() {
-            self.reroute.took(now);
+        if choice.switched
+            && self.selector.flow().is_some()
+            && let Some(reroute) = &mut self.reroute
+        {
+            choice.moved = leave.is_some();
+            reroute.took(leave.is_some_and(|leave| leave.is_for_better()), now);
         }
         if matches!(self.selector, Selector::Spray(..)) && !open(choice.path) {
             let ids = (0..=u8::MAX).take(self.paths.len());
@@ -277,29 +319,6 @@ impl PathSet {
         choice.fresh = !std::mem::replace(&mut path.probed, true);
         choice.switched |= std::mem::take(&mut path.entered);
         choice
-    }
-
-    /// Whether the flow leaves its path now, because that is congested.
-    fn leaves(&self, idle: bool, now: Time) -> bool {
-        let round_trip = self.selector.flow().and_then(|path| self.round_trip(path));
-        self.paths.len() > 1 && self.reroute.is_due(round_trip, idle, now)
-    }
-
-    /// The smoothed round-trip time of a path, once measured.
-    fn round_trip(&self, path: u8) -> Option<Span> {
-        self.paths.get(usize::from(path))?.health.rtt.smoothed()
-    }
-
-    /// The peer tells that so many queue pairs share its link; zero: it is no crowd any more.
-    pub(crate) fn crowd(&mut self, count: u32) {
-        self.reroute.crowd(count);
-    }
-
-    /// The last congestion signal of `path` was of the peer's link, or of another one.
-    pub(crate) fn located(&mut self, path: u8, at_last_hop: bool) {
-        if self.selector.flow() == Some(path) {
-            self.reroute.located(at_last_hop);
-        }
     }
 
     /// The ports among those that are `free` that the next packet is to leave through: none that is
@@ -331,12 +350,11 @@ impl PathSet {
             return self.ports;
         }
         let healthy = self.deal.healthy(self.ports);
-        let usable = |path: u8| {
-            let path = self.paths.get(usize::from(path));
-            path.is_some_and(|path| path.carries && !path.health.is_avoided())
+        let current = match self.leaves(false, now, |_| true) {
+            Some(leave) => leave.to(),
+            None => self.selector.current(now),
         };
-        let current = self.selector.current(now).filter(|path| usable(*path));
-        if let Some(path) = current.filter(|_| !self.leaves(false, now)) {
+        if let Some(path) = current.filter(|path| self.is_usable(*path)) {
             let port = PortSet::NONE.with(self.deal.port(path));
             return if port.meets(healthy) { port } else { healthy };
         }
@@ -412,11 +430,7 @@ impl PathSet {
         {
             spray.on_feedback(feedback.entropy, feedback.fate);
         }
-        if self.selector.flow() == Some(feedback.path)
-            && let Some(round_trip) = self.round_trip(feedback.path)
-        {
-            self.reroute.on_feedback(feedback, round_trip, now);
-        }
+        self.weigh_up(feedback, now);
     }
 
     /// A retransmission time-out expired. The only path takes another entropy value from the second
@@ -483,9 +497,9 @@ impl PathSet {
     }
 
     /// A round trip on `path` was measured.
-    pub(crate) fn measured(&mut self, path: u8, rtt: Span) {
+    pub(crate) fn measured(&mut self, path: u8, rtt: Span, now: Time) {
         if let Some(path) = self.paths.get_mut(usize::from(path)) {
-            path.health.rtt.sample(rtt);
+            path.health.measured(rtt, now);
         }
     }
 

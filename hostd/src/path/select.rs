@@ -19,6 +19,8 @@ pub(crate) struct Choice {
     /// First packet after the sub-path changed (flag S). When every packet changes it, that is said
     /// only of the first one on a path that came into force.
     pub(crate) switched: bool,
+    /// A flow left a congested or slow path.
+    pub(crate) moved: bool,
     /// First packet ever on this path, or with its present entropy: a probe (flag P, HT-21).
     pub(crate) fresh: bool,
 }
@@ -36,8 +38,9 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
-    /// Spraying over `paths` paths, with `values` entropy values. One path has one.
-    pub(crate) fn spray(spraying: Spraying, paths: usize, values: usize, seed: u64) -> Self {
+    /// Spraying over `paths` paths, with `values` entropy values; see [`Spray::new`]. One path has
+    /// one.
+    pub(crate) fn spray(spraying: (Spraying, u8), paths: usize, values: usize, seed: u64) -> Self {
         let values = if paths > 1 { values } else { 1 };
         let last = u8::try_from(paths.saturating_sub(1)).unwrap_or(u8::MAX);
         Self::Spray(Box::new(Spray::new(spraying, values, seed)), last)
@@ -101,13 +104,15 @@ impl Selector {
     }
 
     /// The path of a packet that leaves now, among those that are `usable`; a sprayed one has
-    /// another entropy value than `other_than`, and one that leads `through` a free port.
+    /// another entropy value than `other_than`, and one that leads `through` a free port. A flow or
+    /// a flowlet prefers a path with a short `delay`, as far as that is known.
     pub(crate) fn select(
         &mut self,
         now: Time,
         other_than: Option<u8>,
         usable: impl Fn(u8) -> bool,
         through: impl Fn(u8) -> bool,
+        delay: impl Fn(u8) -> Option<Span>,
     ) -> Choice {
         let usable = |path| usable(path) && through(path);
         let plain = |path| Choice {
@@ -116,6 +121,7 @@ impl Selector {
             flowlet: 0,
             boundary: false,
             switched: false,
+            moved: false,
             fresh: false,
         };
         match self {
@@ -133,13 +139,13 @@ impl Selector {
             Self::Single(shuffle) => {
                 let before = shuffle.current();
                 let path = before.filter(|&path| usable(path));
-                let path = path.unwrap_or_else(|| shuffle.next_usable(usable));
+                let path = path.unwrap_or_else(|| shuffle.next_better(usable, delay));
                 Choice {
                     switched: before.is_some_and(|before| before != path),
                     ..plain(path)
                 }
             }
-            Self::Flowlet(flowlets) => flowlets.next(now, usable),
+            Self::Flowlet(flowlets) => flowlets.next(now, usable, delay),
         }
     }
 }
@@ -183,13 +189,18 @@ impl Flowlets {
         full || self.last.is_none_or(|last| now.since(last) > self.timeout)
     }
 
-    fn next(&mut self, now: Time, usable: impl Fn(u8) -> bool) -> Choice {
+    fn next(
+        &mut self,
+        now: Time,
+        usable: impl Fn(u8) -> bool,
+        delay: impl Fn(u8) -> Option<Span>,
+    ) -> Choice {
         let before = self.shuffle.current();
         let ended = self.is_over(now);
         self.last = Some(now);
         let stays = before.filter(|&path| (!ended || self.blocks.settled) && usable(path));
         let boundary = ended || stays.is_none();
-        let path = stays.unwrap_or_else(|| self.shuffle.next_usable(usable));
+        let path = stays.unwrap_or_else(|| self.shuffle.next_better(usable, delay));
         if boundary {
             // Zero means "no flowlets", so it is left out.
             self.number = self.number.checked_add(1).unwrap_or(1);
@@ -202,6 +213,7 @@ impl Flowlets {
             flowlet: self.number,
             boundary,
             switched: before.is_some_and(|before| before != path),
+            moved: false,
             fresh: false,
         }
     }

@@ -4,6 +4,13 @@ use std::collections::BTreeSet;
 
 const FREE: PortSet = PortSet::NONE.with(PortId::FIRST);
 
+const OBLIVIOUS: (Spraying, u8) = (Spraying::Oblivious, 50);
+const RULES: Rules = Rules {
+    avoidance: Span::from_millis(1),
+    reroute_after: 10,
+    held_back: Span::from_micros(10),
+};
+
 fn at(micros: u64) -> Time {
     Time::from_nanos(micros * 1_000)
 }
@@ -14,13 +21,7 @@ fn set(granularity: Granularity, paths: u16) -> PathSet {
         granularity,
         ..MultipathConfig::default()
     };
-    PathSet::new(
-        Some(&agreed),
-        Spraying::Oblivious,
-        42,
-        (Span::from_millis(1), 10),
-        7,
-    )
+    PathSet::new(Some(&agreed), OBLIVIOUS, 42, RULES, 7)
 }
 
 /// HT-12, HT-34: each of 256 entropy values is used once before any repeats, each by one path, and
@@ -81,7 +82,7 @@ fn a_flow_leaves_a_congested_path() {
         before(&mut paths, first);
         let moved = (1..300).filter(|&micros| {
             let choice = paths.select(None, FREE, at(micros));
-            paths.measured(choice.path, Span::from_micros(10));
+            paths.measured(choice.path, Span::from_micros(10), at(micros));
             if micros % 2 == 0 || choice.path != first {
                 paths.on_feedback(&marked(choice.path, at(micros)), at(micros));
             }
@@ -97,6 +98,75 @@ fn a_flow_leaves_a_congested_path() {
     assert!(changes(4, &|paths, first| paths.located(first, true)).is_empty());
 }
 
+/// Round trips of `took` µs each on the path of a flow, one packet at a time; the path that is to
+/// be probed after each.
+fn round_trips(paths: &mut PathSet, took: u64, from: u64, count: u64) -> Vec<Option<u8>> {
+    let trips = (0..count).map(|trip| {
+        for packet in 0..8 {
+            let now = at(from + trip * took + packet * took / 8);
+            let choice = paths.select(None, FREE, now);
+            let round_trip = Some(Span::from_micros(took));
+            let feedback = Feedback {
+                path: choice.path,
+                entropy: choice.entropy,
+                sent: now,
+                round_trip,
+                delay: round_trip,
+                fate: PacketFate::Delivered {
+                    newest_copy: true,
+                    marked: false,
+                },
+            };
+            paths.measured(choice.path, Span::from_micros(took), now);
+            paths.on_feedback(&feedback, now);
+        }
+        paths.take_doubt()
+    });
+    trips.collect()
+}
+
+/// HT-31: a flow has other paths probed when its own is slow, each once as long as the answer is
+/// known; it goes to the one that is better, does not come back, and looks around now and then.
+#[test]
+fn a_flow_leaves_a_slow_path() {
+    let mut paths = set(Granularity::Flow, 4);
+    let first = paths.select(None, FREE, at(0)).path;
+    let looks = round_trips(&mut paths, 20, 1_000, 40);
+    let looks = looks.iter().flatten().count();
+    assert!((3..=5).contains(&looks), "{looks} looks in 40 round trips");
+    let others: Vec<u8> = (0..4).filter(|id| *id != first).collect();
+    for other in &others {
+        paths.probed(*other, Span::from_micros(150), Psn::default(), at(1_800));
+    }
+    let slow = round_trips(&mut paths, 200, 2_000, 10);
+    assert!(slow.iter().all(Option::is_none), "all are known: {slow:?}");
+    assert_eq!(paths.select(None, FREE, at(4_000)).path, first);
+    // What is known is old after a hundred round trips.
+    let slow = round_trips(&mut paths, 200, 17_000, 1);
+    let probed = slow[0].expect("one is probed");
+    assert!(others.contains(&probed));
+    paths.probed(probed, Span::from_micros(20), Psn::default(), at(17_300));
+    round_trips(&mut paths, 200, 17_200, 2);
+    let moved = paths.select(None, FREE, at(17_700));
+    assert_eq!(moved.path, probed);
+    let later = round_trips(&mut paths, 30, 17_800, 300);
+    assert!(!later.contains(&Some(first)), "that is known to be slow");
+    assert_eq!(paths.select(None, FREE, at(30_000)).path, probed);
+    let mut alone = set(Granularity::Flow, 1);
+    assert_eq!(round_trips(&mut alone, 200, 0, 40), [None; 40]);
+    let never = Rules {
+        reroute_after: 0,
+        ..RULES
+    };
+    let agreed = MultipathConfig {
+        paths: 4,
+        granularity: Granularity::Flow,
+        ..MultipathConfig::default()
+    };
+    let mut never = PathSet::new(Some(&agreed), OBLIVIOUS, 42, never, 7);
+    assert_eq!(round_trips(&mut never, 200, 0, 40), [None; 40]);
+}
+
 /// HT-31, HT-11: a pause ends a flowlet; its first packet has F, and S if the path is another.
 #[test]
 fn a_pause_ends_a_flowlet() {
@@ -108,6 +178,33 @@ fn a_pause_ends_a_flowlet() {
     let third = paths.select(None, FREE, at(1_000));
     assert!(third.boundary && third.flowlet == 2);
     assert_eq!(third.switched, third.path != first.path);
+}
+
+/// HT-31: flowlets prefer paths that are fast, as long as that is known; then they try the others.
+#[test]
+fn flowlets_take_fast_paths() {
+    let mut paths = set(Granularity::Flowlet, 4);
+    let shares = |paths: &mut PathSet, from: u64| {
+        let mut counts = [0; 4];
+        for turn in 0..400 {
+            let path = paths.select(None, FREE, at(from + 501 * turn)).path;
+            counts[usize::from(path)] += 1;
+        }
+        counts
+    };
+    assert_eq!(shares(&mut paths, 0), [100; 4]);
+    let from = 10_000_000;
+    for path in 0..4 {
+        let delay = [10_000, 10_500, 20_000, 20_000][usize::from(path)];
+        paths.measured(path, Span::from_micros(delay), at(from));
+    }
+    let [one, other, third, fourth] = shares(&mut paths, from);
+    assert!(
+        third + fourth < 130 && one + other > 270,
+        "{third} {fourth}"
+    );
+    // The two fast ones were known for a second, the others for two.
+    assert_eq!(shares(&mut paths, from + 2_000_000), [100; 4]);
 }
 
 /// HT-24: a path on which packets vanish carries none for a while, then one, with another entropy.
@@ -184,7 +281,7 @@ fn a_retransmission_goes_elsewhere() {
     assert!((0..600).all(|_| paths.select(Some(1), FREE, at(0)).entropy != 1));
     let mut flow = set(Granularity::Flow, 2);
     assert!((0..20).all(|_| flow.select(Some(1), FREE, at(0)).path == 0));
-    let mut alone = PathSet::new(None, Spraying::Oblivious, 1, (Span::ZERO, 10), 1);
+    let mut alone = PathSet::new(None, OBLIVIOUS, 1, RULES, 1);
     assert_eq!(alone.select(Some(0), FREE, at(0)).path, 0);
 }
 

@@ -89,6 +89,9 @@ pub struct EngineConfig {
     pub rttcc_probe: Span,
     /// How packets are sprayed, with granularity [`Granularity::Packet`].
     pub spraying: Spraying,
+    /// [`Spraying::Bitmap`] and [`Spraying::Combined`]: percent of the entropy values in use that
+    /// led through congestion, 1 to 100, beyond which none is passed over.
+    pub saturation_percent: u8,
     /// Congestion signals in the tags of packets. `None`: tags are not known.
     pub csig: Option<Arc<Signalling>>,
     /// Telemetry in the tags of packets. `None`: tags are not known. Those of peers are understood
@@ -99,8 +102,8 @@ pub struct EngineConfig {
     /// A path on which packets vanish is not used for this long at first, up to 16 times as long
     /// when they vanish again.
     pub path_avoidance: Span,
-    /// With granularity [`Granularity::Flow`]: round trips for which a flow stays on a sub-path of
-    /// whose packets half are marked or trimmed; zero: it does not leave it for that.
+    /// With granularity [`Granularity::Flow`]: round trips for which a flow stays on a sub-path
+    /// that is congested or slow; zero: it does not leave it for that.
     pub reroute_round_trips: u16,
     /// Bytes that may be sent in a row to catch up with the route's rate, when the thread ran late.
     pub pacer_burst: u32,
@@ -165,6 +168,7 @@ impl Default for EngineConfig {
             hpcc_flows: 16,
             rttcc_probe: Span::from_micros(10),
             spraying: Spraying::default(),
+            saturation_percent: 50,
             csig: None,
             int: None,
             collective: None,

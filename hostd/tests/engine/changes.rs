@@ -113,7 +113,9 @@ fn undisturbed(network: &Network, qpns: [u32; 2], begun: u64) {
         let stands = engine.queue_pair_statistics(qpns[host]).expect("exists");
         let counters = stands.counters;
         assert_eq!((counters.retransmits, counters.timeouts), (begun, 0));
-        assert_eq!((counters.changes, counters.path_probes), (2, 2));
+        assert_eq!(counters.changes, 2);
+        // A flow compares its path with others besides.
+        assert!(counters.path_probes >= 2);
         assert_eq!(engine.statistics().drops.total(), 0);
     }
 }

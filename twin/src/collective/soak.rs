@@ -286,6 +286,7 @@ fn impairment(dice: &mut Dice) -> Impairment {
         duplication: dice.pick(&[0.0, 0.01, 0.1]),
         reordering: dice.pick(&[0.0, 0.01, 0.1]),
         lateness: Span::from_micros(dice.pick(&[20, 200, 3000])),
+        ..Impairment::default()
     }
 }
 

@@ -457,6 +457,9 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
             Span::from_micros(1)..=LONGEST,
         )?,
         spraying: raw.spraying.unwrap_or(defaults.spraying),
+        saturation_percent: small(&raw.saturation_percent, "saturation_percent", 1..=100)?
+            .and_then(|percent| u8::try_from(percent).ok())
+            .unwrap_or(defaults.saturation_percent),
         rto_min,
         rto_initial,
         path_avoidance: period(

@@ -31,6 +31,7 @@ pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedF
         .with_other("duplication", place(&raw.duplication))
         .with_other("reordering", place(&raw.reordering))
         .with_other("lateness", place(&raw.lateness))
+        .with_other("delay", place(&raw.delay))
         .with_other("interval", place(&raw.interval))
         .with_other("part", place(&raw.part))
         .with_other("towards", place(&raw.towards))
@@ -79,6 +80,7 @@ fn targets(
                 "duplication",
                 "reordering",
                 "lateness",
+                "delay",
             ] {
                 keys.has(own);
             }
@@ -206,20 +208,21 @@ fn impairment(raw: &RawFault, at: usize) -> At<Impairment> {
     let chance = |value: &Option<Spanned<super::values::Chance>>| {
         value.as_ref().map_or(0.0, |value| value.get_ref().0)
     };
+    let time = |value: &Option<Spanned<super::values::Period>>| {
+        value.as_ref().map_or(Span::ZERO, |value| value.get_ref().0)
+    };
     let impairment = Impairment {
         loss: chance(&raw.loss),
         corruption: chance(&raw.corruption),
         duplication: chance(&raw.duplication),
         reordering: chance(&raw.reordering),
-        lateness: raw
-            .lateness
-            .as_ref()
-            .map_or(Span::ZERO, |it| it.get_ref().0),
+        lateness: time(&raw.lateness),
+        delay: time(&raw.delay),
     };
     if impairment.is_none() {
         return Err((
             at,
-            "impairment without loss, corruption, duplication or reordering".to_owned(),
+            "impairment without loss, corruption, duplication, reordering or delay".to_owned(),
         ));
     }
     if impairment.reordering > 0.0 && impairment.lateness == Span::ZERO {

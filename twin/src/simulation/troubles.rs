@@ -72,6 +72,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             duplication: (sum.duplication + impairment.duplication).min(1.0),
             reordering: (sum.reordering + impairment.reordering).min(1.0),
             lateness: sum.lateness.max(impairment.lateness),
+            delay: sum.delay + impairment.delay,
         })
     }
 

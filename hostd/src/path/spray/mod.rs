@@ -13,7 +13,8 @@
 mod bitmap;
 mod recycle;
 
-use super::shuffle::{Shuffle, differs};
+use super::shuffle::{ALL, Shuffle, differs};
+use crate::limits;
 use crate::verbs::{PacketFate, Spraying};
 use bitmap::Bitmap;
 use common::time::Time;
@@ -33,14 +34,16 @@ pub(crate) enum Spray {
 }
 
 impl Spray {
-    /// Spraying over `values` entropy values, 1 to 256.
-    pub(super) fn new(spraying: Spraying, values: usize, seed: u64) -> Self {
+    /// Spraying over `values` entropy values, 1 to 256. If more than `saturation` percent of them
+    /// led through congestion, none is passed over.
+    pub(super) fn new((spraying, saturation): (Spraying, u8), values: usize, seed: u64) -> Self {
+        let bitmap = |order| Bitmap::new(order, values, saturation);
         let order = Shuffle::new(values, seed);
         match spraying {
             Spraying::Oblivious => Self::Oblivious(order),
-            Spraying::Bitmap => Self::Bitmap(Bitmap::new(order, values)),
+            Spraying::Bitmap => Self::Bitmap(bitmap(order)),
             Spraying::Recycling => Self::Recycling(Recycler::default(), order),
-            Spraying::Combined => Self::Combined(Recycler::default(), Bitmap::new(order, values)),
+            Spraying::Combined => Self::Combined(Recycler::default(), bitmap(order)),
         }
     }
 
@@ -96,11 +99,42 @@ impl Spray {
         }
     }
 
+    /// So many packets may be in flight. Of a bitmap no more values take part than packets leave
+    /// within two round trips, so that each is used again within these (HT-35); they become more
+    /// again when they are less than those of one: windows vary. What is recycled comes round with
+    /// its acknowledgement anyway, and what is tried instead had better be new.
+    pub(super) fn follow(&mut self, window: u32, paths: usize) {
+        if let Self::Bitmap(bitmap) = self
+            && let Some(below) = followed(bitmap.below(), window, paths)
+        {
+            bitmap.partake(below);
+        }
+    }
+
     /// A retransmission time-out expired.
     pub(super) fn timed_out(&mut self, now: Time) {
         if let Self::Recycling(recycler, _) | Self::Combined(recycler, _) = self {
             recycler.timed_out(now);
         }
+    }
+}
+
+/// Values that take part at least, so that chance does not lead most of them the same way.
+const VALUES_MIN: usize = 16;
+
+/// Below which number values are to take part instead of `below`, if it changes: a power of two.
+fn followed(below: u16, window: u32, paths: usize) -> Option<u16> {
+    let least = VALUES_MIN.max(paths).next_power_of_two();
+    let within = |packets: u32| {
+        let values = 1 << packets.max(1).ilog2();
+        let values = least.max(values).min(limits::ENTROPIES);
+        u16::try_from(values).unwrap_or(ALL)
+    };
+    let (most, fewest) = (within(window.saturating_mul(2)), within(window));
+    if below > most {
+        Some(most)
+    } else {
+        (fewest > below).then_some(fewest)
     }
 }
 

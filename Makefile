@@ -75,7 +75,7 @@ twin: setup
 test: setup
 	scripts/setup --guest --jobs
 	$(CARGO) build --workspace --bins --examples
-	CARGO=$(CARGO) scripts/test
+	CARGO="$(CARGO)" scripts/test
 
 # The guest is emulated, so these are too slow for `make test`.
 interop-long: setup

@@ -277,7 +277,7 @@ fn spine_of(outcome: &Outcome) -> &str {
 }
 
 /// HT-31: a path of which a link has a tenth of its speed, in whose queue nothing is marked or
-/// lost, is left once, and the flow ends within 1.25 times the time of a whole path (1.02 to 1.05
+/// lost, is left once, and the flow ends within 1.25 times the time of a whole path (1.02 to 1.06
 /// were seen): slow from the first packet on, or suddenly. Who stays takes eight times as long.
 #[test]
 fn a_flow_leaves_a_slow_path() {

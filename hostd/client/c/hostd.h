@@ -86,7 +86,7 @@ enum hostd_reason {
     HOSTD_REASON_TIMED_OUT = 12,   /* the peer does not answer */
     HOSTD_REASON_SHUTTING_DOWN = 13,
     HOSTD_REASON_INTERNAL = 14,
-    HOSTD_REASON_PROTOCOL = 15,
+    HOSTD_REASON_PROTOCOL = 15,    /* the application broke the rules of its rings */
     HOSTD_REASON_REFUSED = 16,     /* nobody listens there */
     HOSTD_REASON_IN_USE = 17,      /* other objects depend on the object */
     HOSTD_REASON_BUSY = 18,        /* the peer takes no more requests at present */

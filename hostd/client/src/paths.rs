@@ -1,4 +1,5 @@
-//! Sub-paths of a connection that carries data, what is told of its traffic, and its service.
+//! Sub-paths of a connection that carries data, what is told of its traffic, its
+//! service and its congestion control.
 
 use crate::abi::answer::Reply;
 use crate::abi::feature;

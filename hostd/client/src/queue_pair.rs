@@ -506,7 +506,8 @@ impl QueuePair {
 
     /// Waits until the connection has ended, and tells why: [`ErrorCode::Closed`] if the peer has
     /// closed it, or its application has ended; [`ErrorCode::TimedOut`] if the peer did not answer
-    /// any more.
+    /// any more; [`ErrorCode::RequestFailed`] if a request of this side failed, as its completion
+    /// says; [`ErrorCode::Access`] or [`ErrorCode::InvalidRequest`] if one of the peer was wrong.
     ///
     /// # Errors
     /// [`Error::TimedOut`]: it has not ended within `timeout`. [`Error::DaemonGone`].

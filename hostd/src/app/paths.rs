@@ -1,4 +1,4 @@
-//! What applications tell of their traffic, and ask of sub-paths.
+//! What applications tell of their traffic, and ask of sub-paths, services and congestion control.
 
 use super::refusal::Refusal;
 use super::session::{Outcome, Session};
@@ -114,5 +114,18 @@ fn change(wanted: &PathChange) -> MultipathChange {
         reorder_packets: wanted.reorder_packets,
         reorder_time: wanted.reorder_time_us.map(micros),
         flowlet_timeout: wanted.flowlet_timeout_us.map(micros),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CC-1 to CC-8: each algorithm has one name at both ends.
+    #[test]
+    fn algorithms_have_the_same_names() {
+        for wanted in paths::Congestion::ALL {
+            assert_eq!(congestion(wanted).name(), wanted.name());
+        }
     }
 }

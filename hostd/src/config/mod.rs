@@ -125,7 +125,7 @@ pub struct Multipath {
     pub reorder_packets: u16,
     /// Microseconds by which a packet may be late before it is taken for lost.
     pub reorder_time_us: u64,
-    /// Packets that wait in the reorder buffer of a connection.
+    /// Packets of a connection that may come before their turn.
     pub reorder_buffer: u16,
     /// Microseconds of pause that end a flowlet.
     pub flowlet_timeout_us: u64,

@@ -114,7 +114,7 @@ impl QueuePair {
             if let Some(receiver) = &mut self.responder.receiver {
                 receiver.reports.on_refused(Refusal::RemoteAccess);
             }
-            self.fail(Status::LocalAccess, effects);
+            self.fail((Status::LocalAccess, true), effects);
         }
         Departure::Nothing
     }

@@ -378,7 +378,7 @@ impl QueuePair {
         }
         let status = completion.map_or_else(|| refused_status(refusal), |ended| ended.status);
         self.complete_receive(completion, effects);
-        self.fail(status, effects);
+        self.fail((status, true), effects);
     }
 
     /// Takes the next segment in order, or of a message that is given out `early`. The receive of
@@ -427,8 +427,9 @@ impl QueuePair {
     /// meant to close it, and the packets behind it take the frames of others.
     pub(crate) fn give_up_gap(&mut self, before: Time, effects: &mut Effects) {
         let receiver = self.responder.receiver.as_ref();
+        let receiver = receiver.filter(|receiver| receiver.waiting() > 0);
         if receiver.is_some_and(|receiver| receiver.gap_since().is_some_and(|it| it <= before)) {
-            self.fail(Status::RetryExceeded, effects);
+            self.fail((Status::RetryExceeded, false), effects);
         }
     }
 

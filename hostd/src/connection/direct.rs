@@ -42,9 +42,9 @@ impl QueuePair {
         let Some(receiver) = &mut responder.receiver else {
             return delivery.drop_packet(frame, DropReason::QueuePairState);
         };
-        if placed {
+        if let Some(offset) = placed {
             receiver.reports.on_early(&header, true, now);
-            receiver.placed(ahead, header.flowlet, now);
+            receiver.placed(ahead, (header.flowlet, offset), now);
             self.count_placed(header.len(), delivery.effects);
             delivery.pool.give(frame);
             return self.place_waiting(ahead, delivery);
@@ -100,8 +100,8 @@ impl QueuePair {
         delivery: &mut Delivery<'_, M>,
     ) -> bool {
         let rights = self.rights();
-        if let Outcome::Refused(refusal, completion) = self.responder.pass(rights, delivery.regions)
-        {
+        let outcome = self.responder.pass(placed.offset, rights, delivery.regions);
+        if let Outcome::Refused(refusal, completion) = outcome {
             self.refuse(refusal, completion, delivery.effects);
             return false;
         }

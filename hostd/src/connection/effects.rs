@@ -24,8 +24,8 @@ const ROOM: usize = crate::limits::SEND_SPAN as usize;
 pub(crate) struct Effects {
     /// Completions, oldest first.
     pub(crate) completed: Vec<Completed>,
-    /// The queue pair failed: its number, and why.
-    pub(crate) failed: Option<(u32, Status)>,
+    /// The queue pair failed: its number, why, and whether a request of the peer was refused.
+    pub(crate) failed: Option<(u32, Status, bool)>,
     /// A shared receive queue has fewer receives than its limit says.
     pub(crate) limit_reached: Option<SharedQueueId>,
     /// A shared receive queue that refused a receive has room for one.

@@ -446,8 +446,9 @@ impl QueuePair {
         self.peer.as_ref().is_some_and(|peer| !peer.ways.is_empty())
     }
 
-    /// The queue pair fails: everything outstanding completes, the application is told.
-    fn fail(&mut self, status: Status, effects: &mut Effects) {
+    /// The queue pair fails: everything outstanding completes, the application is told. `refused`:
+    /// because of a request of the peer.
+    fn fail(&mut self, (status, refused): (Status, bool), effects: &mut Effects) {
         if self.state == State::Error {
             return;
         }
@@ -455,7 +456,7 @@ impl QueuePair {
         self.state = State::Error;
         self.end(effects);
         self.check_invariants();
-        effects.failed = Some((self.number, status));
+        effects.failed = Some((self.number, status, refused));
     }
 
     /// The error state begins: no receive of a shared queue is taken any more. One that was taken

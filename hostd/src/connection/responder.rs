@@ -165,23 +165,20 @@ impl Responder {
     }
 
     /// Puts a packet into memory `ahead` of the expected one, if it is certain where it belongs.
-    /// Whether it is there.
+    /// How far into its message it is then.
     pub(super) fn place_early<M: RegionMemory>(
         &self,
         ahead: u32,
         (header, frame): (&DataHeader, &Frame),
         rights: Rights,
         regions: &RegionTable<M>,
-    ) -> bool {
-        let Some(receiver) = &self.receiver else {
-            return false;
-        };
+    ) -> Option<u32> {
+        let receiver = self.receiver.as_ref()?;
         let Incoming { assembly, parts } = &self.current;
-        header.segment(frame.bytes()).is_some_and(|segment| {
-            let continues = || receiver.continues_message(ahead);
-            let memory = (regions, parts.as_slice());
-            assembly.place_early(&segment, ahead, continues, memory, rights.mtu)
-        })
+        let segment = header.segment(frame.bytes())?;
+        let continues = || receiver.continues_message(ahead);
+        let memory = (regions, parts.as_slice());
+        assembly.place_early(&segment, ahead, continues, memory, rights.mtu)
     }
 
     /// The same of a packet that has waited in a frame, which is returned.
@@ -192,20 +189,19 @@ impl Responder {
         regions: &RegionTable<M>,
     ) -> Option<Held> {
         let Held { header, frame, .. } = self.receiver.as_ref()?.early(ahead)?;
-        if !self.place_early(ahead, (header, frame), rights, regions) {
-            return None;
-        }
-        self.receiver.as_mut()?.placed_after_all(ahead)
+        let offset = self.place_early(ahead, (header, frame), rights, regions)?;
+        self.receiver.as_mut()?.placed_after_all(ahead, offset)
     }
 
-    /// It is the turn of a packet that was placed before.
+    /// It is the turn of a packet that was placed before, `offset` bytes into its message.
     pub(super) fn pass<M: RegionMemory>(
         &mut self,
+        offset: u32,
         rights: Rights,
         regions: &RegionTable<M>,
     ) -> Outcome {
         let Incoming { assembly, parts } = &mut self.current;
-        assembly.pass((regions, parts), rights)
+        assembly.pass(offset, (regions, parts), rights)
     }
 
     /// Takes the next request in order, which is answered with data.

@@ -444,7 +444,7 @@ impl Steering {
         self.paths.detour(number)
     }
 
-    /// The sub-path that is to be probed, because that of the flow is slow: it is told of once.
+    /// The sub-path that is to be probed, to compare that of the flow with: it is told of once.
     pub(super) fn take_doubt(&mut self) -> Option<u8> {
         self.paths.take_doubt()
     }

@@ -369,7 +369,7 @@ impl QueuePair {
         if let Some((request, _)) = self.requester.queue.pop() {
             self.complete_send(&request, status, effects);
         }
-        self.fail(status, effects);
+        self.fail((status, false), effects);
     }
 
     /// For how long the ports kept the queue pair from sending.

@@ -241,8 +241,13 @@ impl<M: RegionMemory> Engine<M> {
         if let Some(queue) = limit_reached.take() {
             self.notify(Event::SharedLimitReached { queue });
         }
-        if let Some((qpn, status)) = failed {
-            self.notify(Event::QueuePairFailed { qpn, status });
+        if let Some((qpn, status, refused)) = failed {
+            let event = Event::QueuePairFailed {
+                qpn,
+                status,
+                refused,
+            };
+            self.notify(event);
         }
         if let Some(qpn) = last_taken {
             self.notify(Event::LastReceiveTaken { qpn });

@@ -42,10 +42,16 @@ impl PathSet {
         let leave = |to| Some(Leave { from, to });
         match reroute.is_due(self.round_trip(from), idle, now) {
             Due::No => None,
-            Due::ForAny => leave(None),
+            Due::ForAny if self.has_other(from) => leave(None),
             Due::For(to) if self.is_usable(to) && open(to) => leave(Some(to)),
-            Due::For(_) => None,
+            Due::ForAny | Due::For(_) => None,
         }
+    }
+
+    /// Whether another path than `from` can be used.
+    fn has_other(&self, from: u8) -> bool {
+        let ids = (0..=u8::MAX).take(self.paths.len());
+        ids.filter(|id| *id != from).any(|id| self.is_usable(id))
     }
 
     /// Whether a path carries packets, and is not left alone.
@@ -98,7 +104,7 @@ impl PathSet {
         }
     }
 
-    /// The path that is to be probed, because that of the flow is slow: it is told of once.
+    /// The path that is to be probed, to compare that of the flow with: it is told of once.
     pub(crate) fn take_doubt(&mut self) -> Option<u8> {
         self.reroute.as_mut()?.take_doubt()
     }

@@ -293,7 +293,10 @@ impl PathSet {
                     && leave.is_none_or(|leave| leave.allows(id))
             },
             through,
-            |id| paths[usize::from(id)].health.delay(now),
+            |id| {
+                let path = paths.get(usize::from(id)).filter(|path| path.carries);
+                path?.health.delay(now)
+            },
         );
         if choice.switched
             && self.selector.flow().is_some()

@@ -76,7 +76,8 @@ impl Shuffle {
 
     /// The same, but if another path that is drawn at random has a much shorter `delay`, that is
     /// taken: the better of two, as of all (the power of two choices). Each is drawn as often as it
-    /// stands in the order. One whose delay is not known is as good as the best.
+    /// stands in the order. One whose `delay`, which any number may be asked for, is not known is
+    /// as good as the best.
     pub(super) fn next_better(
         &mut self,
         usable: impl Fn(u8) -> bool,
@@ -87,7 +88,7 @@ impl Shuffle {
             return path;
         };
         let other = self.order[below(&mut self.random, self.order.len())];
-        let best = || self.order.iter().filter_map(|path| delay(*path)).min();
+        let best = || (0..=u8::MAX).filter_map(&delay).min();
         let is_better = |other: Span| other.times(4) <= known.times(3);
         if !usable(other) || !delay(other).or_else(best).is_some_and(is_better) {
             return path;
@@ -96,7 +97,7 @@ impl Shuffle {
         other
     }
 
-    /// The same among those that lead `through` a free port.
+    /// As [`Self::next_usable`], among those that lead `through` a free port.
     pub(super) fn next_usable_through(
         &mut self,
         usable: impl Fn(u8) -> bool,
@@ -164,7 +165,8 @@ mod tests {
         shuffle.set(entries);
         let mut counts = [0; 4];
         for _ in 0..times {
-            let delay = |path| delays[usize::from(path)].map(Span::from_micros);
+            let delay = |path| delays.get(usize::from(path)).copied().flatten();
+            let delay = |path| delay(path).map(Span::from_micros);
             let path = shuffle.next_better(|path| path < 4, delay);
             assert_eq!(shuffle.current(), Some(path));
             counts[usize::from(path)] += 1;

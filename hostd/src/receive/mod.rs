@@ -190,22 +190,29 @@ impl Receiver {
         self.came_early(ahead, now);
     }
 
-    /// A packet `ahead` of the expected one was placed as it came.
-    pub(crate) fn placed(&mut self, ahead: u32, flowlet: u16, now: Time) {
+    /// A packet of `flowlet` that is `ahead` of the expected one was placed as it came, `offset`
+    /// bytes into its message.
+    pub(crate) fn placed(&mut self, ahead: u32, (flowlet, offset): (u16, u32), now: Time) {
         let psn = self.sequence.expected().plus(ahead);
-        let arrived = now;
-        self.ring.place(psn, Placed { flowlet, arrived });
+        let placed = Placed {
+            flowlet,
+            offset,
+            arrived: now,
+        };
+        self.ring.place(psn, placed);
         self.came_early(ahead, now);
     }
 
-    /// A packet that waited `ahead` of the expected one was placed: what it waited in.
-    pub(crate) fn placed_after_all(&mut self, ahead: u32) -> Option<Held> {
+    /// A packet that waited `ahead` of the expected one was placed `offset` bytes into its message:
+    /// what it waited in.
+    pub(crate) fn placed_after_all(&mut self, ahead: u32, offset: u32) -> Option<Held> {
         let psn = self.sequence.expected().plus(ahead);
         let Held {
             header, arrived, ..
         } = self.ring.get(psn)?;
         let placed = Placed {
             flowlet: header.flowlet,
+            offset,
             arrived: *arrived,
         };
         self.ring.place(psn, placed)
@@ -265,6 +272,9 @@ impl Receiver {
 
     /// The packet that waits in a frame `ahead` of the expected one.
     pub(crate) fn early(&self, ahead: u32) -> Option<&Held> {
+        if ahead >= self.sequence.capacity() {
+            return None;
+        }
         self.ring.get(self.sequence.expected().plus(ahead))
     }
 

@@ -86,6 +86,8 @@ pub(crate) struct Held {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     pub(crate) flowlet: u16,
+    /// Where in its message it was put.
+    pub(crate) offset: u32,
     /// When it arrived.
     pub(super) arrived: Time,
 }

@@ -208,8 +208,9 @@ impl Assembly {
     }
 
     /// Puts a segment from the middle of the message that is being received where it belongs,
-    /// `ahead` packets before its turn. `continues`: it can be of no other message. Whether it was
-    /// put there. If not, something of it may be wrong, which is said in its turn.
+    /// `ahead` packets before its turn. `continues`: it can be of no other message. How far into
+    /// the message it was put. If it was not, something of it may be wrong, which is said in its
+    /// turn.
     ///
     /// The last segment is not: who polls the last bytes of a WRITE sees them when all is there.
     pub(crate) fn place_early<M: RegionMemory>(
@@ -219,9 +220,9 @@ impl Assembly {
         continues: impl FnOnce() -> bool,
         (regions, parts): (&RegionTable<M>, &[Part]),
         mtu: u16,
-    ) -> bool {
+    ) -> Option<u32> {
         if arrival.position != Position::Middle || !has_right_length(arrival, mtu) {
-            return false;
+            return None;
         }
         let (memory, received, most) = match *self {
             // The announced length says which packets are of this message; another one follows.
@@ -236,18 +237,20 @@ impl Assembly {
                 memory,
                 received,
             } if !arrival.write && continues() => (memory, received, receive.len),
-            _ => return false,
+            _ => return None,
         };
         let mtu = u32::from(mtu);
         let offset = ahead.checked_mul(mtu).and_then(|n| n.checked_add(received));
         let inside = offset.filter(|at| at.checked_add(mtu).is_some_and(|end| end <= most));
-        inside.is_some_and(|at| memory.put(regions, parts, at, arrival.payload).is_ok())
+        inside.filter(|at| memory.put(regions, parts, *at, arrival.payload).is_ok())
     }
 
-    /// It is the turn of a segment that [`Self::place_early`] put where it belongs: what may be
-    /// otherwise since then is as [`Self::accept`] finds it.
+    /// It is the turn of a segment that [`Self::place_early`] put `offset` bytes into its message:
+    /// what may be otherwise since then is as [`Self::accept`] finds it. If less than `offset` was
+    /// received before it, something else came between, and there would be a hole.
     pub(crate) fn pass<M: RegionMemory>(
         &mut self,
+        offset: u32,
         (regions, parts): (&RegionTable<M>, &[Part]),
         rights: Rights,
     ) -> Outcome {
@@ -257,12 +260,16 @@ impl Assembly {
                 memory,
                 total,
                 received,
-            } if len < *total - *received => (memory, received, Refusal::RemoteAccess),
+            } if offset == *received && len < *total - *received => {
+                (memory, received, Refusal::RemoteAccess)
+            }
             Self::Send {
                 receive,
                 memory,
                 received,
-            } if len <= receive.len - *received => (memory, received, Refusal::RemoteOperation),
+            } if offset == *received && len <= receive.len - *received => {
+                (memory, received, Refusal::RemoteOperation)
+            }
             // One that it followed has ended the message, or was of another one.
             _ => return self.invalid(rights.qpn),
         };

@@ -158,7 +158,7 @@ impl Default for EngineConfig {
             ack_packets: 8,
             ack_delay: Span::from_micros(100),
             congestion: Congestion::default(),
-            congestion_choices: Congestion::Fixed.bit() ^ u16::MAX,
+            congestion_choices: !Congestion::Fixed.bit(),
             congestion_scope: CongestionScope::default(),
             cnp_interval: Span::from_micros(50),
             base_rtt: Span::ZERO,
@@ -365,7 +365,7 @@ pub struct MultipathConfig {
     pub reorder_packets: u16,
     /// Time by which a packet may be late before it is taken for lost.
     pub reorder_time: Span,
-    /// Packets that wait in the reorder buffer at most.
+    /// Packets that may come before their turn at most, those included that are placed at once.
     pub reorder_buffer: u16,
     /// A pause that ends a flowlet.
     pub flowlet_timeout: Span,

@@ -69,6 +69,8 @@ pub enum Event {
         qpn: u32,
         /// Why.
         status: Status,
+        /// A request of the peer was refused, and none of this side failed.
+        refused: bool,
     },
     /// A queue pair in SQD has sent all that it had begun, and it is acknowledged
     /// (`IBV_EVENT_SQ_DRAINED`).

@@ -5,7 +5,16 @@ use crate::network::{Impairment, Network};
 use hostd::engine::NotSteered;
 use hostd::stats::QueuePairStatistics;
 use hostd::verbs::{
-    Congestion, EngineConfig, EngineError, MultipathConfig, SendOpcode, State, Transition,
+    Congestion, EngineConfig, EngineError, MultipathConfig, ReadyToSend, SendOpcode, State,
+    Transition,
+};
+
+const SEND: ReadyToSend = ReadyToSend {
+    sq_psn: 7,
+    timeout: 14,
+    retry_count: 7,
+    rnr_retry: 7,
+    max_rd_atomic: 1,
 };
 
 fn standing(network: &Network, host: usize, qpn: u32) -> QueuePairStatistics {
@@ -74,14 +83,7 @@ fn the_host_decides_what_there_is_to_choose() {
         engine.modify_queue_pair(qpn, &transition).expect("legal");
     }
     let other = network.hosts[1].queue_pair();
-    let send = hostd::verbs::ReadyToSend {
-        sq_psn: 7,
-        timeout: 14,
-        retry_count: 7,
-        rnr_retry: 7,
-        max_rd_atomic: 1,
-    };
-    network.connect([qpn, other], Some(MultipathConfig::default()), send);
+    network.connect([qpn, other], Some(MultipathConfig::default()), SEND);
     let standing = standing(&network, 0, qpn);
     assert_eq!(
         (standing.state, standing.congestion),
@@ -108,14 +110,7 @@ fn queue_pairs_of_a_host_are_steered_apart() {
         engine
             .choose_congestion(qpns[0], congestion)
             .expect("in INIT");
-        let send = hostd::verbs::ReadyToSend {
-            sq_psn: 7,
-            timeout: 14,
-            retry_count: 7,
-            rnr_retry: 7,
-            max_rd_atomic: 1,
-        };
-        network.connect(qpns, Some(MultipathConfig::default()), send);
+        network.connect(qpns, Some(MultipathConfig::default()), SEND);
         qpns[0]
     });
     let rkey = network.hosts[1].keys.rkey;

@@ -173,6 +173,7 @@ fn a_peer_that_vanishes() {
         let failed = Event::QueuePairFailed {
             qpn: sender,
             status: Status::RetryExceeded,
+            refused: false,
         };
         assert!(network.hosts[0].events.contains(&failed));
         // What is posted now is flushed at once.

@@ -206,7 +206,8 @@ pub enum ErrorCode {
     ShuttingDown = 13,
     /// The daemon failed.
     Internal = 14,
-    /// The other side broke the rules of the protocol.
+    /// The application broke the rules of its own rings. Libraries of before 3.8 are told it for
+    /// [`Self::Access`], [`Self::InvalidRequest`] and [`Self::RequestFailed`], too.
     Protocol = 15,
     /// Nobody listens there, or the peer cannot connect at present.
     Refused = 16,

@@ -65,7 +65,11 @@ impl<M: RegionMemory> Table<M> {
                 self.connect_failed(qpn?, ErrorCode::TimedOut, 0, types::Private::EMPTY)
             }
             EngineEvent::Disconnected { qpn, .. } => self.ended(qpn, ErrorCode::Closed),
-            EngineEvent::QueuePairFailed { qpn, status } => self.ended(qpn, reason_of(status)),
+            EngineEvent::QueuePairFailed {
+                qpn,
+                status,
+                refused,
+            } => self.ended(qpn, reason_of(status, refused)),
             EngineEvent::SharedLimitReached { queue } => {
                 let queue = queue.number();
                 let (session, ..) = self.shared.get(&queue)?;
@@ -182,19 +186,43 @@ fn granularity_of(granularity: Granularity) -> types::Granularity {
     }
 }
 
-/// Why a queue pair failed that has this status: as verbs tell it by asynchronous events.
-fn reason_of(status: Status) -> ErrorCode {
+/// Why a queue pair failed that has this status, as verbs tell it by asynchronous events.
+/// `refused`: because of a request of the peer.
+fn reason_of(status: Status, refused: bool) -> ErrorCode {
     match status {
         Status::RetryExceeded | Status::RnrRetryExceeded => ErrorCode::TimedOut,
         Status::Success | Status::WorkRequestFlushed => ErrorCode::Closed,
         Status::Fatal | Status::General => ErrorCode::Internal,
-        Status::LocalAccess => ErrorCode::Access,
-        Status::LocalQpOperation => ErrorCode::InvalidRequest,
-        Status::LocalLength
+        Status::LocalAccess if refused => ErrorCode::Access,
+        Status::LocalQpOperation if refused => ErrorCode::InvalidRequest,
+        // Of a receive that was too short, or whose memory is gone, too.
+        Status::LocalAccess
+        | Status::LocalQpOperation
+        | Status::LocalLength
         | Status::LocalProtection
         | Status::MemoryWindowBind
         | Status::RemoteInvalidRequest
         | Status::RemoteAccess
         | Status::RemoteOperation => ErrorCode::RequestFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// HT-1: the peer is blamed for what it sent alone.
+    #[test]
+    fn own_requests_are_no_fault_of_the_peer() {
+        for (status, refused, reason) in [
+            (Status::LocalAccess, true, ErrorCode::Access),
+            (Status::LocalQpOperation, true, ErrorCode::InvalidRequest),
+            (Status::LocalLength, true, ErrorCode::RequestFailed),
+            (Status::LocalQpOperation, false, ErrorCode::RequestFailed),
+            (Status::RemoteAccess, false, ErrorCode::RequestFailed),
+            (Status::RetryExceeded, false, ErrorCode::TimedOut),
+        ] {
+            assert_eq!(reason_of(status, refused), reason, "{status} {refused}");
+        }
     }
 }

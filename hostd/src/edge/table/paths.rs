@@ -1,4 +1,5 @@
-//! What applications tell of the traffic of their queue pairs, and ask of sub-paths and services.
+//! What applications tell of the traffic of their queue pairs, and ask of sub-paths, services
+//! and congestion control.
 
 use super::{Link, Table, reply};
 use crate::edge::command::{ChangeAsked, PathsCommand, Readied, SessionId};

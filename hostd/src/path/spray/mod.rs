@@ -101,8 +101,8 @@ impl Spray {
 
     /// So many packets may be in flight. Of a bitmap no more values take part than packets leave
     /// within two round trips, so that each is used again within these (HT-35); they become more
-    /// again when they are less than those of one: windows vary. What is recycled comes round with
-    /// its acknowledgement anyway, and what is tried instead had better be new.
+    /// again only when the greater number is within one: windows vary. What is recycled comes round
+    /// with its acknowledgement anyway, and what is tried instead had better be new.
     pub(super) fn follow(&mut self, window: u32, paths: usize) {
         if let Self::Bitmap(bitmap) = self
             && let Some(below) = followed(bitmap.below(), window, paths)

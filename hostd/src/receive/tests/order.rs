@@ -68,8 +68,8 @@ fn early_packets_wait_for_their_turn() {
 fn a_placed_packet_takes_no_frame() {
     let mut pool = FramePool::new(Region::heap(16, 512, 0));
     let mut receiver = receiver(0xff_fffe, 8);
-    receiver.placed(2, 7, at(3));
-    receiver.placed(4, 8, at(4));
+    receiver.placed(2, (7, 512), at(3));
+    receiver.placed(4, (8, 1024), at(4));
     receiver.hold(5, pool.take().expect("free"), header(), at(5));
     receiver.hold(6, pool.take().expect("free"), header(), at(6));
     assert_eq!(receiver.waiting(), 2);
@@ -79,9 +79,9 @@ fn a_placed_packet_takes_no_frame() {
         assert_eq!(receiver.place(psn), (ahead, Arrival::Duplicate));
         assert_eq!(receiver.early(ahead).is_some(), ahead > 4);
     }
-    let held = receiver.placed_after_all(5).expect("it waited");
+    let held = receiver.placed_after_all(5, 0).expect("it waited");
     pool.give(held.frame);
-    assert!(receiver.placed_after_all(5).is_none() && receiver.placed_after_all(1).is_none());
+    assert!(receiver.placed_after_all(5, 0).is_none() && receiver.placed_after_all(1, 0).is_none());
     assert_eq!((receiver.waiting(), receiver.gap_since()), (1, Some(at(3))));
     receiver.delivered(1, false, at(8));
     assert!(receiver.take_head().is_none());
@@ -93,7 +93,7 @@ fn a_placed_packet_takes_no_frame() {
     let Some(Early::Placed(placed)) = receiver.take_head() else {
         panic!("it was placed");
     };
-    assert_eq!(placed.flowlet, 7);
+    assert_eq!((placed.flowlet, placed.offset), (7, 512));
     let closed = receiver.delivered(1, false, at(9));
     assert_eq!(closed, Some(Span::from_micros(6)));
     assert_eq!(receiver.expected(), Psn::new(1));
@@ -118,14 +118,14 @@ fn two_missing_packets_may_end_a_message() {
             .collect()
     };
     assert_eq!(continues(&receiver), [1]);
-    receiver.placed(1, 0, at(1));
+    receiver.placed(1, (0, 0), at(1));
     assert_eq!(continues(&receiver), [1, 2, 3]);
-    receiver.placed(3, 0, at(1));
+    receiver.placed(3, (0, 0), at(1));
     assert_eq!(continues(&receiver), [1, 2, 3, 4, 5]);
     // One that waits in a frame may be of another message, and so may all behind it.
     receiver.hold(4, pool.take().expect("free"), header(), at(1));
     assert_eq!(continues(&receiver), [1, 2, 3, 4]);
-    receiver.placed(8, 0, at(1));
+    receiver.placed(8, (0, 0), at(1));
     assert_eq!(continues(&receiver), [1, 2, 3, 4, 9, 10]);
     receiver.hold(0, pool.take().expect("free"), header(), at(1));
     assert_eq!(

@@ -233,19 +233,23 @@ impl Bed {
     /// A segment comes `ahead` packets before its turn.
     fn early(&self, ahead: u32, continues: bool, arrival: &IncomingSegment<'_>) -> bool {
         let memory = (&self.regions, &[][..]);
-        self.assembly
-            .place_early(arrival, ahead, || continues, memory, MTU)
+        let placed = self
+            .assembly
+            .place_early(arrival, ahead, || continues, memory, MTU);
+        let right = |offset| offset / u32::from(MTU) == 1 + ahead;
+        assert!(placed.is_none_or(right), "{placed:?}");
+        placed.is_some()
     }
 
-    /// It is the turn of one that was placed.
-    fn pass(&mut self) -> Outcome {
+    /// It is the turn of one that was placed so far into the message.
+    fn pass(&mut self, offset: u32) -> Outcome {
         let rights = Rights {
             domain: 1,
             access: Access::NONE,
             mtu: MTU,
             qpn: 5,
         };
-        self.assembly.pass((&self.regions, &[]), rights)
+        self.assembly.pass(offset, (&self.regions, &[]), rights)
     }
 }
 
@@ -302,10 +306,10 @@ fn what_is_placed_before_its_turn() {
 fn what_was_placed_is_counted_in_its_turn() {
     let (full, rest) = ([1; 256], [3; 8]);
     let mut bed = Bed::new();
-    assert_eq!(refusal(bed.pass()), Some((Refusal::InvalidRequest, None)));
+    assert_eq!(refusal(bed.pass(0)), Some((Refusal::InvalidRequest, None)));
     bed.post(600);
     assert_eq!(bed.accept(&send(Position::First, &full)), Outcome::Taken);
-    assert_eq!(bed.pass(), Outcome::Taken);
+    assert_eq!(bed.pass(256), Outcome::Taken);
     let Outcome::Finished(Some(completion)) = bed.accept(&send(Position::Last, &rest)) else {
         panic!("not finished");
     };
@@ -327,7 +331,13 @@ fn what_was_placed_is_counted_in_its_turn() {
             true => (Refusal::RemoteAccess, None),
             false => (Refusal::RemoteOperation, Some(Status::LocalProtection)),
         };
-        assert_eq!(refusal(bed.pass()), Some(wanted));
+        assert_eq!(refusal(bed.pass(256)), Some(wanted));
+        // With a hole before it.
+        let mut bed = Bed::new();
+        bed.post(900);
+        assert_eq!(bed.accept(&first), Outcome::Taken);
+        let hole = refusal(bed.pass(512)).map(|(refusal, _)| refusal);
+        assert_eq!(hole, Some(Refusal::InvalidRequest));
     }
 }
 

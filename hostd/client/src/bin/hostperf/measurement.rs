@@ -26,7 +26,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 fn congestion() -> impl TypedValueParser<Value = Congestion> {
     let named = |name: String| Congestion::ALL.into_iter().find(|it| it.name() == name);
     let names = PossibleValuesParser::new(Congestion::ALL.map(Congestion::name));
-    names.map(move |name| named(name).unwrap_or_default())
+    names.try_map(move |name| named(name).ok_or("no such algorithm"))
 }
 
 /// What to measure.

@@ -203,8 +203,10 @@ impl Terms {
 
     /// Exactly these paths are measured from now on.
     pub(super) fn measure(&mut self, paths: &PathIds) {
+        // What was asked once may be answered still.
+        let under_way = |probe: &Probe| probe.once && probe.repeated.times > 0;
         self.probes
-            .retain(|probe| !probe.once && paths.contains(probe.path));
+            .retain(|probe| under_way(probe) || (!probe.once && paths.contains(probe.path)));
         for path in paths.iter() {
             self.probe(path, false);
         }
@@ -216,7 +218,9 @@ impl Terms {
     }
 
     fn probe(&mut self, path: u8, once: bool) {
-        if self.probes.iter().all(|probe| probe.path != path) {
+        if let Some(probe) = self.probes.iter_mut().find(|probe| probe.path == path) {
+            probe.once &= once;
+        } else {
             self.probe_serial = self.probe_serial.wrapping_add(1);
             self.probes.push(Probe {
                 path,

@@ -154,16 +154,21 @@ fn use_changes(a: &Side<'_>, b: &Side<'_>) {
         assert_eq!(pair["reorder_time_us"], 2500);
         assert_eq!(pair["flowlet_timeout_us"], 70);
     }
-    let resent = |side: &Side<'_>| side.pair()["retransmits"].as_u64().expect("a number");
-    let (again, before) = (resent(a), a.paths());
+    // What is sent again, because a host was late, takes another path, and so does a flow whose
+    // path is slow for that.
+    let changes = |side: &Side<'_>| -> u64 {
+        let pair = side.pair();
+        let number = |key: &str| pair[key].as_u64().expect("a number");
+        number("retransmits") + number("path_moves")
+    };
+    let (again, before) = (changes(a), a.paths());
     let sent = |rows: &[Row]| -> u64 { rows.iter().map(|row| row.tx_packets).sum() };
     a.host
         .wait_for("a flow", || sent(&a.paths()) >= sent(&before) + 5 * MANY);
     let after = a.paths();
     let pairs = after.iter().zip(&before);
     let used = pairs.filter(|(now, old)| now.tx_packets > old.tx_packets);
-    // What is sent again, because a host was late, takes another path.
-    let most = 1 + resent(a) - again;
+    let most = 1 + changes(a) - again;
     assert!(used.count() as u64 <= most, "{before:?} {after:?} {most}");
 
     let words = ["--granularity", "packet", "--add", "1,3", "--remove", "0,7"];
@@ -274,7 +279,9 @@ fn sub_paths_change_during_a_copy() {
     assert!(arrived == content, "the same bytes");
     for host in [a, b] {
         let mut lossy = host.show("drops");
-        lossy.retain(|row| row["packets"] != 0 && STRAGGLERS.iter().all(|it| row["reason"] != *it));
+        // The answer to a probe that was given up, because a host was late for 50 ms.
+        let late = STRAGGLERS.iter().chain(&["unexpected_change"]);
+        lossy.retain(|row| row["packets"] != 0 && late.clone().all(|it| row["reason"] != *it));
         assert!(lossy.is_empty(), "{lossy:?}");
     }
 }

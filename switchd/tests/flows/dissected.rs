@@ -170,9 +170,15 @@ impl Pair {
     /// is measured; two more, of which one is asked for again, twice.
     fn exchange(&self, rig: &Rig) {
         let loss = AckKind::Nak(NakCode::PsnSequenceError);
+        let source = self.addresses[0].to_string();
         for psn in [100, 101] {
             let acknowledgement = self.answer(psn, AckKind::Ack { credits: 31 });
             self.ask(rig, self.request(psn), acknowledgement);
+            eventually("both directions", || {
+                let rows = flows(rig);
+                let mut own = rows.iter().filter(|row| row["source"] == source.as_str());
+                own.any(|row| row["learned"].is_string() && row["backward"].is_object())
+            });
         }
         self.send(rig, 0, &[self.request(102), self.request(103)]);
         self.send(rig, 1, &[self.answer(102, loss), self.answer(102, loss)]);

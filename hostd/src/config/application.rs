@@ -1,7 +1,7 @@
 //! What applications may do and hold: `[application]` and its quotas.
 
 use crate::limits;
-use crate::verbs::Congestion;
+use crate::verbs::{Congestion, EngineConfig};
 use common::config::{Refusals, within};
 use hostd_client::abi;
 use serde::{Deserialize, Serialize};
@@ -74,15 +74,15 @@ pub struct UserQuota {
 
 impl Default for Application {
     fn default() -> Self {
+        let offered = EngineConfig::default().congestion_choices;
         Self {
             socket: PathBuf::from(hostd_client::SOCKET_DEFAULT),
             users: Vec::new(),
             groups: vec!["hostd".to_owned()],
             reply_timeout_s: 30,
-            // One of fixed size would take from others what it gets.
             congestion: Congestion::ALL
                 .into_iter()
-                .filter(|it| *it != Congestion::Fixed)
+                .filter(|it| offered & it.bit() != 0)
                 .collect(),
             quota: Quota::default(),
             user_quota: UserQuota::default(),

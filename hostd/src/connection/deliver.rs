@@ -336,8 +336,9 @@ impl QueuePair {
     pub(super) fn advance(&mut self, numbers: u32, ends_message: bool, now: Time) {
         let receiver = self.responder.receiver.as_mut();
         let closed = receiver.and_then(|receiver| receiver.delivered(numbers, ends_message, now));
-        let longest = &mut self.counters.reorder_span_max;
-        *longest = closed.map_or(*longest, |open| open.max(*longest));
+        if let Some(open) = closed {
+            self.counters.reorder_span_max = self.counters.reorder_span_max.max(open);
+        }
     }
 
     /// What packets of the peer may do.

@@ -158,6 +158,7 @@ impl Default for EngineConfig {
             ack_packets: 8,
             ack_delay: Span::from_micros(100),
             congestion: Congestion::default(),
+            // A window of fixed size would take from others what they leave.
             congestion_choices: !Congestion::Fixed.bit(),
             congestion_scope: CongestionScope::default(),
             cnp_interval: Span::from_micros(50),

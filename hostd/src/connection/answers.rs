@@ -7,6 +7,7 @@
 
 use super::QueuePair;
 use super::effects::Effects;
+use super::requester::Refused;
 use super::transmit::Departure;
 use crate::frame::{self, AnswerFields, IncomingAnswer, PathFields, Refusal};
 use crate::memory::{RegionMemory, RegionTable};
@@ -171,7 +172,11 @@ impl QueuePair {
         if queue.scatter(payload, range.start, bytes, regions).is_err() {
             // What follows an operation whose memory is gone fails with it, but what was before it
             // may still succeed.
-            requester.refusal = Some((answer.psn, Status::LocalProtection));
+            requester.refuse(Refused {
+                psn: answer.psn,
+                status: Status::LocalProtection,
+                by_peer: false,
+            });
             self.complete_answered(effects, now);
             return Ok(());
         }
@@ -230,7 +235,8 @@ impl QueuePair {
         DropReason::Trimmed
     }
 
-    fn complete_answered(&mut self, effects: &mut Effects, now: Time) {
+    /// Completes what may follow from an answer that came, or from a request that fails.
+    pub(super) fn complete_answered(&mut self, effects: &mut Effects, now: Time) {
         if let Some(sender) = &self.requester.sender {
             let unacknowledged = sender.flight().unacknowledged();
             self.complete(unacknowledged, effects, now);
@@ -246,14 +252,15 @@ impl QueuePair {
         if awaited.deadline() > now {
             return;
         }
-        let flight = sender.flight();
+        let unacknowledged = sender.flight().unacknowledged();
         let rto = sender.rto();
-        match awaited.expire(rto, now, |psn| !flight.awaits(psn)) {
+        // One that was only named out of order waits for its turn: it cannot have been executed.
+        match awaited.expire(rto, now, |psn| psn.is_before(unacknowledged)) {
             // The peer has failed, so it answers nothing any more.
             Ok(Lost { packets: 0, .. }) => {}
             Ok(lost) => match requester.refusal {
-                Some((_, status)) => self.fail_send(status, effects),
-                None => {
+                Some(refused) if refused.by_peer => self.fail_send(refused.status, effects),
+                Some(_) | None => {
                     self.counters.fast_retransmits += u64::from(lost.packets);
                     let awaited = (lost.asked, awaited.outstanding());
                     if let Some(peer) = self.peer.as_mut().filter(|peer| peer.agreed.is_some()) {

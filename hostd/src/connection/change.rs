@@ -58,6 +58,16 @@ impl QueuePair {
         Ok(Some(name))
     }
 
+    /// The connection is established: sub-paths are measured before they carry data (HT-21).
+    pub(crate) fn measure_paths(&mut self) {
+        let next = self.next_psn();
+        let Some(peer) = &mut self.peer else { return };
+        if peer.agreed.is_some_and(|agreed| agreed.changes) {
+            peer.steering.await_probes(next);
+            peer.terms.measure(&peer.steering.unmeasured());
+        }
+    }
+
     /// What became of the change with this name; `None` without multipath.
     pub(crate) fn change_standing(&self, change: u16) -> Option<ChangeStanding> {
         let peer = self.peer.as_ref().filter(|peer| peer.agreed.is_some())?;

@@ -226,7 +226,7 @@ impl QueuePair {
         if header.congested && !multipath {
             receiver.notifier.on_marked(now);
         }
-        self.data_arrived |= self.counters.rx_packets == 0;
+        self.data_arrived |= !std::mem::replace(&mut self.heard_data, true);
         self.counters.rx_packets += 1;
         Ok(())
     }
@@ -244,7 +244,7 @@ impl QueuePair {
                 receiver.reports.on_in_order(&header, delivery.now);
             }
         }
-        if self.deliver_one(frame, header, delivery) {
+        if self.deliver_one((frame, false), header, delivery) {
             self.deliver_early(delivery);
         }
     }
@@ -256,8 +256,12 @@ impl QueuePair {
         while let Some(early) = head(self) {
             let goes_on = match early {
                 Early::Waited(held) => {
-                    delivery.budget.give(owner, 1);
-                    self.deliver_one(held.frame, held.header, delivery)
+                    let goes_on = self.deliver_one((held.frame, true), held.header, delivery);
+                    let receiver = self.responder.receiver.as_ref();
+                    if !receiver.is_some_and(Receiver::is_starved) {
+                        delivery.budget.give(owner, 1);
+                    }
+                    goes_on
                 }
                 Early::Placed(placed) => self.pass(placed, delivery),
             };
@@ -268,10 +272,11 @@ impl QueuePair {
         self.place_waiting(0, delivery);
     }
 
-    /// Delivers one packet. Whether the next one may follow.
+    /// Delivers one packet; `has_share`: its frame has one of the budget, which it keeps if it has
+    /// to wait again. Whether the next one may follow.
     fn deliver_one<M: RegionMemory>(
         &mut self,
-        frame: Frame,
+        (frame, has_share): (Frame, bool),
         header: DataHeader,
         delivery: &mut Delivery<'_, M>,
     ) -> bool {
@@ -295,7 +300,8 @@ impl QueuePair {
                 self.counters.tx_rnr += 1;
                 receiver.reports.on_not_ready();
                 let owner = rights.domain;
-                if receiver.reorders() && delivery.budget.take(owner, receiver.waiting()) {
+                let mut may_wait = || has_share || delivery.budget.take(owner, receiver.waiting());
+                if receiver.reorders() && may_wait() {
                     receiver.hold(0, frame, header, delivery.now);
                     receiver.starve();
                     if let Some(shared) = &mut delivery.shared {

@@ -102,6 +102,8 @@ pub(super) struct Lanes {
     /// As controllers begin.
     fresh: Controller,
     seed: u64,
+    /// Of the line, once told.
+    speed: Option<Rate>,
 }
 
 impl Lanes {
@@ -124,16 +126,17 @@ impl Lanes {
             count,
             fresh: controller.clone(),
             seed,
+            speed: None,
         }
     }
 
     /// So many lanes from now on: each goes on as the first one that was used did.
     pub(super) fn resize(&mut self, count: u8) {
         if count != self.total {
-            let fresh = self.fresh.clone();
+            let (fresh, speed) = (self.fresh.clone(), self.speed);
             let kept = self.used().next().unwrap_or(&self.lanes[0]);
             *self = Self::new(&kept.controller, count, self.seed);
-            self.fresh = fresh;
+            (self.fresh, self.speed) = (fresh, speed);
         }
     }
 
@@ -168,8 +171,12 @@ impl Lanes {
         &mut self.lanes[usize::from(path % self.total)]
     }
 
-    /// Packets leave at this speed at most; zero: it is not known.
+    /// Packets leave at this speed at most; zero: it is not known. What was learnt at the same speed
+    /// still holds.
     pub(super) fn set_speed(&mut self, speed: Rate) {
+        if self.speed.replace(speed) == Some(speed) {
+            return;
+        }
         self.fresh.set_speed(speed);
         for lane in &mut self.lanes {
             lane.controller.set_speed(speed);
@@ -357,7 +364,7 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::Swift;
+    use crate::congestion::{Dcqcn, Rttcc, Swift, Timely};
     use crate::verbs::PacketFate;
 
     const BASE: Span = Span::from_micros(14);
@@ -417,6 +424,37 @@ mod tests {
         assert!(!eight.is_open(3) && eight.is_open(4));
         assert!(eight.credit(4) > 0 && eight.held_until().is_none());
         eight.settle();
+    }
+
+    /// CC-2: what was learnt on a line is forgotten when its speed changes, and not when another
+    /// port comes or goes.
+    #[test]
+    fn another_speed_begins_anew_and_the_same_does_not() {
+        let bounds = [Span::from_micros(20), Span::from_micros(50)];
+        let interval = Span::from_micros(50);
+        for controller in [
+            Controller::Dcqcn(Box::new(Dcqcn::new(224, interval))),
+            Controller::Timely(Box::new(Timely::new(224, 4096, BASE, bounds))),
+            Controller::Rttcc(Box::new(Rttcc::new(224, 4096, BASE, interval))),
+        ] {
+            let mut now = Time::from_nanos(1_000_000_000);
+            let mut lanes = Lanes::new(&controller, 1, 1);
+            lanes.set_speed(Rate::from_gbps(100));
+            let fresh = format!("{:?}", lanes.lanes[0].controller);
+            for _ in 0..20 {
+                now += Span::from_micros(60);
+                lanes.left(0, 4_096, true, now);
+                lanes.notified(Some(BASE), now);
+                lanes.timed(BASE + Span::from_micros(90), now);
+                came(&mut lanes, 0, 90, now);
+            }
+            let slowed = format!("{:?}", lanes.lanes[0].controller);
+            assert_ne!(slowed, fresh);
+            lanes.set_speed(Rate::from_gbps(100));
+            assert_eq!(format!("{:?}", lanes.lanes[0].controller), slowed);
+            lanes.set_speed(Rate::from_gbps(50));
+            assert_ne!(format!("{:?}", lanes.lanes[0].controller), slowed);
+        }
     }
 
     /// CC-10: below a packet in a round trip each of eight lanes waits eight times as long as one

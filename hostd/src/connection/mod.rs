@@ -110,7 +110,9 @@ pub(crate) struct QueuePair {
     pub(crate) connection: Option<u32>,
     /// Its connection ends when all is acknowledged; nothing more may be posted.
     pub(crate) draining: bool,
-    /// The first data packet arrived.
+    /// A data packet arrived since RESET.
+    heard_data: bool,
+    /// The first one did, and the connection manager does not know yet.
     pub(crate) data_arrived: bool,
     /// The last packet that left was an answer.
     answered_last: bool,
@@ -207,6 +209,7 @@ impl QueuePair {
             source: None,
             connection: None,
             draining: false,
+            heard_data: false,
             data_arrived: false,
             answered_last: false,
             listed_to_acknowledge: 0,
@@ -273,6 +276,7 @@ impl QueuePair {
         self.pulse = Pulse::default();
         self.source = None;
         self.draining = false;
+        self.heard_data = false;
         self.data_arrived = false;
         self.answered_last = false;
         self.heard_through = PortId::FIRST;

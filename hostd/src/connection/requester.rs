@@ -6,7 +6,7 @@ use super::windows;
 use crate::memory::{RegionMemory, RegionTable};
 use crate::send::awaited::{Again, Awaited};
 use crate::send::credit::Credits;
-use crate::send::flight::Departed;
+use crate::send::flight::{Departed, Retransmission};
 use crate::send::queue::SendQueue;
 use crate::send::segment::{Next, Segment};
 use crate::verbs::{Psn, SendRequest, Status};
@@ -36,8 +36,18 @@ pub(super) struct Requester {
     pub(super) sender: Option<Sender>,
     /// Answers that have not come; from RTS on.
     pub(super) awaited: Option<Awaited>,
-    /// The peer refused a request at this packet, while answers to those before it are missing.
-    pub(super) refusal: Option<(Psn, Status)>,
+    /// The request that ends the queue pair when it is its turn.
+    pub(super) refusal: Option<Refused>,
+}
+
+/// A request that fails, while those before it may still succeed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused {
+    /// The packet, or the answer, at which it does.
+    pub(super) psn: Psn,
+    pub(super) status: Status,
+    /// The peer said so: it answers nothing any more.
+    pub(super) by_peer: bool,
 }
 
 /// A packet that is about to leave.
@@ -86,10 +96,26 @@ impl Requester {
             return false;
         };
         let held = self.held && self.queue.begins();
-        !(self.blocked || held || self.queue.all_sent())
+        let fails = self.blocked || self.refusal.is_some();
+        !(fails || held || self.queue.all_sent())
             && sender.may_send_new(steering)
             && !self.waits_for_credit()
             && self.may_ask(sender, steering)
+    }
+
+    /// A request fails when it is its turn: the oldest of those that do.
+    pub(super) fn refuse(&mut self, refused: Refused) {
+        let is_first = |known: Refused| refused.psn.is_before(known.psn);
+        if self.refusal.is_none_or(is_first) {
+            self.refusal = Some(refused);
+        }
+    }
+
+    /// The packet to send again, if one may leave: none of a request that fails.
+    pub(super) fn retransmission(&self, steering: &Steering) -> Option<Retransmission> {
+        let again = self.sender.as_ref()?.retransmission(steering)?;
+        let fails = self.refusal.is_some_and(|it| !again.psn.is_before(it.psn));
+        (!fails).then_some(again)
     }
 
     /// Whether everything that has begun is over: sent, acknowledged and answered.
@@ -136,10 +162,7 @@ impl Requester {
         owner: (u32, u32),
         regions: &mut RegionTable<M>,
     ) -> Result<Option<Outgoing>, Status> {
-        let Some(sender) = &self.sender else {
-            return Ok(None);
-        };
-        if let Some(again) = sender.retransmission(steering) {
+        if let Some(again) = self.retransmission(steering) {
             // Lost packets are never older than the oldest request that has not completed.
             let segment = self.queue.again(again.request, again.psn);
             return Ok(Some(Outgoing {

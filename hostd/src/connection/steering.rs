@@ -470,6 +470,12 @@ impl Steering {
         self.lanes.use_paths(&self.paths.carrying());
     }
 
+    /// Paths wait for the answer to a probe, as far as each packet is not one itself (HT-21).
+    pub(super) fn await_probes(&mut self, next: Psn) {
+        self.paths.await_probes(next);
+        self.lanes.use_paths(&self.paths.carrying());
+    }
+
     /// The answer to a probe of `path` took `rtt`.
     pub(super) fn probed(&mut self, path: u8, rtt: Span, next: Psn, now: Time) {
         self.paths.probed(path, rtt, next, now);

@@ -268,6 +268,10 @@ impl Terms {
                 let index = self.probes.iter().position(awaited);
                 let index = index.ok_or(DropReason::UnexpectedChange)?;
                 let probe = self.probes.remove(index);
+                if self.probes.is_empty() {
+                    // Queue pairs that are set up and do nothing more are small.
+                    self.probes = Vec::new();
+                }
                 Ok(Made {
                     probed: Some((path, now.since(probe.sent))),
                     ..Made::default()

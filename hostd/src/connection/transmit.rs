@@ -6,7 +6,7 @@
 //! ```
 
 use super::effects::{Completed, Effects};
-use super::requester::Outgoing;
+use super::requester::{Outgoing, Refused};
 use super::steering::{Choice, Steering};
 use super::terms::Terms;
 use super::{Peer, QueuePair};
@@ -49,7 +49,7 @@ impl QueuePair {
 
     /// Whether a packet of an own request may leave.
     fn wants_to_request(&self) -> bool {
-        let (Some(peer), Some(sender)) = (&self.peer, &self.requester.sender) else {
+        let Some(peer) = &self.peer else {
             return false;
         };
         if peer.ways.is_empty() || !self.state.sends() {
@@ -57,7 +57,7 @@ impl QueuePair {
         }
         let requester = &self.requester;
         requester.may_send_new(&peer.steering)
-            || sender.retransmission(&peer.steering).is_some()
+            || requester.retransmission(&peer.steering).is_some()
             || requester.next_again(&peer.steering).is_some()
             || self.pulse.is_due()
             || self.has_questions()
@@ -181,7 +181,13 @@ impl QueuePair {
             }
             Err(status) => {
                 pool.give(frame);
-                self.fail_send(status, effects);
+                // What was sent before may still succeed: only then it is this request's turn.
+                self.requester.refuse(Refused {
+                    psn: outgoing.psn,
+                    status,
+                    by_peer: false,
+                });
+                self.complete_answered(effects, now);
                 Departure::Nothing
             }
         }
@@ -305,7 +311,11 @@ impl QueuePair {
             NakCode::InvalidRdRequest => Status::General,
         };
         if self.requester.queue.front_is_before(psn) {
-            self.requester.refusal = Some((psn, status));
+            self.requester.refuse(Refused {
+                psn,
+                status,
+                by_peer: true,
+            });
         } else {
             self.fail_send(status, effects);
         }
@@ -322,10 +332,10 @@ impl QueuePair {
         if self.requester.blocked && self.requester.queue.at_front() {
             self.requester.blocked = false;
         }
-        if let Some((psn, status)) = self.requester.refusal
-            && !self.requester.queue.front_is_before(psn)
+        if let Some(refused) = self.requester.refusal
+            && !self.requester.queue.front_is_before(refused.psn)
         {
-            self.fail_send(status, effects);
+            self.fail_send(refused.status, effects);
         }
     }
 
@@ -376,7 +386,11 @@ impl QueuePair {
     fn stood_still(&mut self, standstill: &Standstill) -> Span {
         let peer = self.peer.as_ref();
         let ports = peer.map_or(PortSet::NONE, |peer| peer.steering.ports());
-        self.stillness.total(ports, standstill)
+        let total = self.stillness.total(ports, standstill);
+        if let Some(awaited) = &mut self.requester.awaited {
+            awaited.paused(total);
+        }
+        total
     }
 
     /// Data packets may leave now.

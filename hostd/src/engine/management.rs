@@ -429,13 +429,16 @@ impl<M: RegionMemory> Engine<M> {
         let Some(connection) = self.connections.get(number) else {
             return;
         };
-        if let Some(qpn) = connection.qpn {
-            self.notify(Event::Established {
-                connection: ConnectionId(number),
-                qpn,
-                private_data,
-                multipath: connection.offer.is_some(),
-            });
+        let Some(qpn) = connection.qpn else { return };
+        self.notify(Event::Established {
+            connection: ConnectionId(number),
+            qpn,
+            private_data,
+            multipath: connection.offer.is_some(),
+        });
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            queue_pair.measure_paths();
+            self.list(qpn);
         }
     }
 

@@ -73,6 +73,24 @@ impl PathSet {
         self.choose_carriers(next);
     }
 
+    /// Before the first packet of data (HT-21): a flow or a flowlet takes another path than the
+    /// first one only once a probe has measured that. Each sprayed packet is a probe itself.
+    pub(crate) fn await_probes(&mut self, next: Psn) {
+        let sprays = matches!(self.selector, Selector::Spray(..));
+        let begun = self.paths.iter().any(|path| path.tx_packets > 0);
+        if sprays || begun {
+            return;
+        }
+        for path in self.paths.iter_mut().skip(1) {
+            if path.standing == Standing::Carrying {
+                path.standing = Standing::Unmeasured;
+                path.probed = true;
+                path.entered = true;
+            }
+        }
+        self.choose_carriers(next);
+    }
+
     /// The answer to a probe of a path took `rtt`: it carries data from now on.
     pub(crate) fn probed(&mut self, id: u8, rtt: Span, next: Psn, now: Time) {
         let Some(path) = self.paths.get_mut(usize::from(id)) else {

@@ -35,8 +35,20 @@ pub(crate) struct Slot {
     pub(crate) entropy: u8,
     /// How many copies left; saturates.
     pub(crate) copies: u8,
-    /// The peer told that the copy before this one was trimmed: nothing is still to be said of it.
-    pub(crate) told: bool,
+    /// What the peer has told of it.
+    pub(crate) told: Told,
+}
+
+/// What the peer has told of a packet that it still expects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The copy before this one was trimmed: nothing is still to be said of that.
+    Trimmed,
+    /// It came early, but found no receive when it was its turn, or no room for a completion.
+    Came,
 }
 
 /// On which path and when a copy of a packet leaves.
@@ -191,7 +203,7 @@ impl Flight {
             path: departed.path,
             entropy: departed.entropy,
             copies: 1,
-            told: false,
+            told: Told::Nothing,
         };
         let outstanding = self.outstanding();
         for skipped in 1..numbers {
@@ -291,6 +303,7 @@ impl Flight {
         self.sacked.shift(advance);
         self.lost.shift(advance);
         self.skipped.shift(advance);
+        self.expect_again();
         // A report of a loss is repeated without anything having come, and a plain peer does not
         // say what made it answer.
         let repeats = ack.loss || ack.tells_of_trims() || !ack.selective;
@@ -313,6 +326,17 @@ impl Flight {
             in_order: advance > 0,
             spurious,
         })
+    }
+
+    /// The peer expects a packet that it said had come: that one found no receive. It has to ask
+    /// with it again, or for it.
+    fn expect_again(&mut self) {
+        if self.sacked.get(0) {
+            self.sacked.clear(0);
+            self.in_flight += 1;
+            let psn = self.una;
+            self.slot_mut(psn).told = Told::Came;
+        }
     }
 
     /// In debug builds: each outstanding packet is in one state, and those in flight are counted.
@@ -368,8 +392,11 @@ impl Flight {
         if !self.lost.get(index) {
             self.in_flight -= 1;
         }
-        let marked = ack.is_marked(self.una.plus(index));
-        arrived(self.packet(index), Arrived::Acked { trigger, marked });
+        let slot = self.packet(index);
+        if slot.told != Told::Came {
+            let marked = ack.is_marked(self.una.plus(index));
+            arrived(slot, Arrived::Acked { trigger, marked });
+        }
         true
     }
 
@@ -416,8 +443,7 @@ impl Flight {
 
     /// Packet `una` + `index` is lost: it will be sent again.
     pub(crate) fn mark_lost(&mut self, index: u32) -> Slot {
-        let psn = self.una.plus(index);
-        self.slot_mut(psn).told = false;
+        self.tells(index, Told::Nothing);
         self.give_up(index)
     }
 
@@ -434,9 +460,17 @@ impl Flight {
 
     /// Packet `una` + `index` is lost, because the peer told that its newest copy was trimmed.
     pub(crate) fn mark_trimmed(&mut self, index: u32) -> Slot {
-        let psn = self.una.plus(index);
-        self.slot_mut(psn).told = true;
+        self.tells(index, Told::Trimmed);
         self.give_up(index)
+    }
+
+    /// This is what the peer has told of packet `una` + `index`; what has come stays so.
+    fn tells(&mut self, index: u32, told: Told) {
+        let psn = self.una.plus(index);
+        let slot = self.slot_mut(psn);
+        if slot.told != Told::Came {
+            slot.told = told;
+        }
     }
 
     /// The packet that is sent again next is a probe.

@@ -196,6 +196,57 @@ fn paths_come_and_go_under_load() {
     }
 }
 
+/// HT-21: before a flow or a flowlet takes a second sub-path, a probe has measured that; data need
+/// not wait on the first one. A sub-path that leads nowhere is never taken. Each sprayed packet is a
+/// probe itself.
+#[test]
+fn sub_paths_are_measured_when_a_connection_begins() {
+    use crate::connection::{config, connect};
+    for granularity in [Granularity::Flow, Granularity::Flowlet, Granularity::Packet] {
+        let config = EngineConfig {
+            multipath: Some(agreed(granularity)),
+            ..config(None)
+        };
+        let mut network = Network::new(9, [config.clone(), config]);
+        network.impairment.black_holes = [false, true, false, true];
+        let (qpns, _) = connect(&mut network);
+        let probes = granularity != Granularity::Packet;
+        // Nothing has come back to who was accepted.
+        let begun = paths(&network, 1, qpns[1]);
+        let waits = |path: &&PathStatistics| path.standing == PathStanding::Unmeasured;
+        assert_eq!(begun[0].standing, PathStanding::Carrying);
+        assert_eq!(
+            begun.iter().filter(waits).count(),
+            if probes { 7 } else { 0 }
+        );
+        network.pass(Span::from_millis(2));
+        for (host, qpn) in (0..).zip(qpns) {
+            let measured = paths(&network, host, qpn);
+            let carrying = measured
+                .iter()
+                .filter(|it| it.standing == PathStanding::Carrying);
+            let carrying = carrying.count();
+            assert!(!probes || (1..8).contains(&carrying), "{carrying}");
+            for path in measured.iter().skip(1).filter(|_| probes) {
+                let carries = path.standing == PathStanding::Carrying;
+                assert_eq!(path.rtt.is_some(), carries, "{path:?}");
+            }
+            let engine = &network.hosts[host].engine;
+            let stands = engine.queue_pair_statistics(qpn).expect("exists");
+            assert_eq!(stands.counters.path_probes >= 7, probes);
+        }
+        // Who cannot be measured yet is asked again.
+        network.impairment.black_holes = [false; 4];
+        network.pass(Span::from_secs(1));
+        let all = paths(&network, 0, qpns[0]);
+        assert!(
+            all.iter().all(|it| it.standing == PathStanding::Carrying),
+            "{all:?}"
+        );
+        network.close();
+    }
+}
+
 /// HT-22, HT-32: the first packet of data on a path that came into force has flag S, and probes go
 /// before it.
 #[test]

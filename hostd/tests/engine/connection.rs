@@ -1,11 +1,11 @@
 //! Connection set-up, negotiation and tear-down over a network that loses messages.
 
-use crate::network::{Host, Impairment, Network};
+use crate::network::{Host, Impairment, Network, PEERS};
 use common::time::Span;
 use common::wire::cm::{Mad, Message};
 use hostd::verbs::{
     ConnectionId, ConnectionParameters, EngineConfig, Event, Granularity, MultipathConfig, State,
-    Status,
+    Status, Transition,
 };
 
 pub(crate) const PORT: u16 = 7471;
@@ -282,6 +282,56 @@ fn a_connection_ends_after_its_data() {
         }
         network.close();
     }
+}
+
+/// HT-10: data says as much as an RTU that was lost (InfiniBand 12.9.8.4), in each life of a queue
+/// pair.
+#[test]
+fn data_says_that_a_connection_stands() {
+    let mut network = Network::new(8, both());
+    network.hosts[1].engine.listen(PORT).expect("free");
+    let qpns = [network.hosts[0].queue_pair(), network.hosts[1].queue_pair()];
+    for life in 0..3 {
+        for host in &mut network.hosts {
+            host.events.clear();
+            host.completions.clear();
+        }
+        let peer = network.hosts[1].address;
+        let engine = &mut network.hosts[0].engine;
+        let asked = engine.connect(qpns[0], peer, PORT, &parameters(b""));
+        let connection = asked.expect("legal");
+        let mut accepted = false;
+        let done = network.run(Span::from_millis(90), |network| {
+            if let (false, Some((connection, _))) = (accepted, request(network, 1)) {
+                let engine = &mut network.hosts[1].engine;
+                let taken = engine.accept(connection, qpns[1], &parameters(b""));
+                taken.expect("legal");
+                // The RTU is lost.
+                network.impairment.dead[0] = true;
+                accepted = true;
+            }
+            established(network, 0).is_some()
+        });
+        assert!(done, "life {life}");
+        network.impairment.dead[0] = false;
+        assert!(established(&network, 1).is_none());
+        send_one(&mut network, qpns);
+        let told = network.run(Span::from_millis(20), |network| {
+            established(network, 1).is_some()
+        });
+        assert!(told, "life {life}");
+        let ended = network.hosts[0].engine.disconnect(connection);
+        ended.expect("legal");
+        network.pass(Span::from_secs(10));
+        for (host, qpn) in network.hosts.iter_mut().zip(qpns) {
+            for transition in [Transition::Reset, Transition::Init(PEERS)] {
+                host.engine
+                    .modify_queue_pair(qpn, &transition)
+                    .expect("legal");
+            }
+        }
+    }
+    network.close();
 }
 
 /// HT-20: set-up survives a network that loses a third of everything, and repeats it.

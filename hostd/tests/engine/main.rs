@@ -39,6 +39,7 @@ mod shared_queue;
 mod shares;
 mod silent_ways;
 mod sizes;
+mod starved;
 mod traffic;
 mod trims;
 mod trouble;

@@ -8,7 +8,7 @@ use common::wire::pause::Control;
 use hostd::stats::QueuePairCounters;
 use hostd::verbs::FlowControl;
 use hostd::verbs::{
-    ConnectionParameters, DropReason, EngineConfig, Event, MultipathConfig, Status,
+    ConnectionParameters, DropReason, EngineConfig, Event, MultipathConfig, SendOpcode, Status,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -280,6 +280,30 @@ fn time_outs_do_not_count_paused_time() {
             books_balance(&network);
             network.close();
         }
+    }
+}
+
+/// HT-43, HT-45: who waits for the answers to a READ does not count the time either in which
+/// nothing could be asked.
+#[test]
+fn questions_do_not_count_paused_time() {
+    for multipath in [Some(MultipathConfig::default()), None] {
+        let mut network = network();
+        let qpns = network.connected(multipath);
+        network.turn();
+        let mut read = network.hosts[0].send(1, 0, 5_000);
+        read.opcode = SendOpcode::RdmaRead;
+        read.rkey = network.hosts[1].keys.rkey;
+        let engine = &mut network.hosts[0].engine;
+        engine.post_send(qpns[0], read).expect("room");
+        network.impairment.dead[1] = true;
+        network.pass(Span::from_micros(100));
+        network.impairment.dead[1] = false;
+        // 134 ms of silence end the queue pair.
+        pause_for(&mut network, DATA, Span::from_secs(1));
+        assert!(network.run(Span::from_millis(100), |network| all_good(network, 0, 1)));
+        books_balance(&network);
+        network.close();
     }
 }
 

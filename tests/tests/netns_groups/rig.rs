@@ -184,7 +184,8 @@ impl Rig {
     }
 
     /// The least that a collective of `size` members on vectors of `len` bytes adds to these two
-    /// counts. The least of some, for a leaf that waits for a core has its sums sent again.
+    /// counts. The least of many short ones, for a leaf that waits for a core has its sums sent
+    /// again.
     pub(crate) fn least_sent(
         &self,
         size: usize,
@@ -194,7 +195,7 @@ impl Rig {
         let least = std::sync::Mutex::new([u64::MAX; 2]);
         let member = |context: Context, mut group: Group| {
             check(&context, &mut group, 4, 0).unwrap();
-            for seed in 1..11 {
+            for seed in 0..40 {
                 group.barrier().unwrap();
                 let before = counts();
                 group.barrier().unwrap();

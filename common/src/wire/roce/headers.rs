@@ -107,8 +107,8 @@ impl Headers {
         let trailer = usize::from(bth.pad) + ICRC_LEN;
         need("roce", bytes, start + trailer)?;
         let mut headers = Self::new(bth);
-        headers.parse_extended(&bytes[..bytes.len() - trailer])?;
-        let payload = headers.len()..bytes.len() - trailer;
+        let skipped = headers.parse_extended(&bytes[..bytes.len() - trailer])?;
+        let payload = headers.len() + skipped..bytes.len() - trailer;
         let has_payload = match bth.opcode {
             Opcode::UdSendOnly => true,
             Opcode::Cnp => false,
@@ -125,7 +125,9 @@ impl Headers {
         Ok((headers, payload))
     }
 
-    fn parse_extended(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Reads what follows the BTH; the bytes of blocks of the extension that are not known here.
+    fn parse_extended(&mut self, bytes: &[u8]) -> Result<usize> {
+        let mut skipped = 0;
         let mut at = Bth::LEN;
         let mut next = |len: usize| {
             at += len;
@@ -135,13 +137,14 @@ impl Headers {
             self.deth = Some(Deth::parse(&bytes[next(Deth::LEN)..])?);
         }
         let Some(operation) = self.bth.opcode.operation() else {
-            return Ok(());
+            return Ok(skipped);
         };
         let multipath = self.bth.opcode.is_multipath();
         if multipath {
             self.mpeh = Some(Mpeh::parse(&bytes[next(Mpeh::LEN)..])?);
             let (extension, len) = Extension::parse(&bytes[next(0)..])?;
             next(len);
+            skipped = len - extension.len();
             self.extension = Some(extension);
         }
         if operation.has_reth() {
@@ -166,10 +169,10 @@ impl Headers {
         if operation.has_invalidate() {
             self.invalidate = Some(be32(bytes, next(4)));
         }
-        Ok(())
+        Ok(skipped)
     }
 
-    /// Bytes from the BTH to the payload.
+    /// Bytes from the BTH to the payload, as they are written.
     pub fn len(&self) -> usize {
         let longer = self.extension.map_or(0, |it| it.len() - Extension::LEN);
         let marks = self.sack.map_or(0, |sack| sack.len() - Sack::LEN);

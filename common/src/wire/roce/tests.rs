@@ -141,6 +141,39 @@ fn mpeh_lies_after_the_bth() {
     assert_eq!(bytes[42..][payload], b"hello"[..]);
 }
 
+/// HT-11: blocks that later versions add to the extension are skipped, and everything behind them is
+/// where it belongs.
+#[test]
+fn blocks_to_come_are_skipped() {
+    let mpeh = Some(Mpeh {
+        path: 7,
+        flags: 0,
+        flowlet: 0,
+        tag: 9,
+    });
+    let mut write = write_only(Opcode::Multipath(Operation::WriteOnly));
+    let acknowledge = Opcode::Multipath(Operation::Acknowledge);
+    let mut ack = Headers::new(Bth::new(acknowledge, 0x1234, 77));
+    ack.aeth = Some(Aeth {
+        kind: AckKind::Ack { credits: 31 },
+        msn: 1,
+    });
+    ack.sack = Some(Sack::default());
+    for (headers, payload) in [(&mut write, &b"hello"[..]), (&mut ack, &b""[..])] {
+        headers.mpeh = mpeh;
+        headers.extension = Some(Extension::new(Cookie::new(0x0a1a_2a3a_4a5a)));
+        let bytes = build(v4(), headers, payload);
+        let (known, _) = Headers::parse(&bytes[42..]).expect("valid");
+        let mut later = bytes[42..].to_vec();
+        // The length in words, and the bits of the blocks.
+        later[20] += 2;
+        later[21] |= 0x40;
+        later.splice(28..28, [0xee; 8]);
+        let (parsed, place) = Headers::parse(&later).expect("valid");
+        assert_eq!((parsed, &later[place]), (known, payload));
+    }
+}
+
 #[test]
 fn wrong_headers_are_refused() {
     let bytes = build(

@@ -7,7 +7,7 @@
 use super::steering::Steering;
 use crate::frame::Acknowledgement;
 use crate::recovery::{Action, Event, Judge, Recovery, RoundTrip, Rules, Suspect};
-use crate::send::flight::{Arrived, Departed, Flight, Retransmission, Slot, Verdict};
+use crate::send::flight::{Arrived, Departed, Flight, Retransmission, Slot, Told, Verdict};
 use crate::stats::QueuePairCounters;
 use crate::verbs::{Feedback, PacketFate, Psn, Status};
 use common::rtt::RttEstimator;
@@ -258,7 +258,7 @@ impl Sender {
             if slot.copies == 1 {
                 self.rtt.sample(took);
             } else if let Some(shortest) = self.rtt.shortest()
-                && took < shortest.divided_by(if slot.told { 64 } else { 4 })
+                && took < shortest.divided_by(if slot.told == Told::Trimmed { 64 } else { 4 })
             {
                 continue;
             }
@@ -294,6 +294,10 @@ impl Sender {
         };
         for index in self.flight.in_flight_among(candidates).iter() {
             let slot = self.flight.packet(index);
+            if slot.told == Told::Came {
+                // The peer has said why it waits for it.
+                continue;
+            }
             let suspect = Suspect {
                 sent: slot.sent,
                 copies: slot.copies,

@@ -102,6 +102,8 @@ pub(crate) struct Awaited {
     tries: u32,
     /// The oldest missing answer while newer ones have come, and when it counts as lost.
     gap: Option<(Psn, Time)>,
+    /// For how long the ports have been paused.
+    paused_total: Span,
 }
 
 impl Awaited {
@@ -116,6 +118,7 @@ impl Awaited {
             silent_at: Time::NEVER,
             tries: 0,
             gap: None,
+            paused_total: Span::ZERO,
         }
     }
 
@@ -242,6 +245,17 @@ impl Awaited {
             return None;
         }
         (asked.mark(bit) > 0).then_some(at)
+    }
+
+    /// The ports were paused for `total` so far: nothing could be asked then, and silence meant
+    /// nothing.
+    pub(crate) fn paused(&mut self, total: Span) {
+        let span = total - std::mem::replace(&mut self.paused_total, total);
+        self.heard += span;
+        self.silent_at += span;
+        if let Some((_, at)) = &mut self.gap {
+            *at += span;
+        }
     }
 
     /// Starts the clock of the oldest gap, if there is one that it does not run for.

@@ -394,8 +394,8 @@ struct hostd_request;
 
 /* How a connection retries (rdma_conn_param). */
 struct hostd_conn_options {
-    uint8_t timeout;             /* local ACK time-out 4.096 us * 2^timeout, 1-31; 0 never gives up */
-    uint8_t retry_count;         /* time-outs without progress before the queue pair fails, 0-7 */
+    uint8_t timeout;             /* local ACK time-out 4.096 us * 2^timeout, 1-31; 0: for ever; who connects decides */
+    uint8_t retry_count;         /* time-outs without progress before the queue pair fails, 0-7; who connects decides */
     uint8_t rnr_retry;           /* tries of the peer when no receive is posted, 0-6; 7: for ever */
     uint8_t min_rnr_timer;       /* how long it waits then, code 0-31 */
     uint8_t responder_resources; /* READs and atomics of the peer at a time, 0-128 */

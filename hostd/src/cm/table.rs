@@ -132,6 +132,8 @@ pub(crate) struct Asked {
     pub(crate) depth: Depth,
     /// Retries that this side is asked for when nothing answers; a REP says nothing of it.
     pub(crate) retry_count: Option<u8>,
+    /// How long this side is asked to wait for an acknowledgement; a REP says nothing of it.
+    pub(crate) timeout: Option<u8>,
     /// Time in which the peer expects an answer.
     pub(crate) response: Span,
 }

@@ -191,6 +191,7 @@ impl<M: RegionMemory> Engine<M> {
             psn: reply.starting_psn,
             rnr_retry: reply.rnr_retry_count,
             retry_count: None,
+            timeout: None,
             response: response_time(CM_RESPONSE),
             depth: Depth {
                 responder_resources: reply.responder_resources,
@@ -232,8 +233,8 @@ impl<M: RegionMemory> Engine<M> {
         let given = &connection.given;
         let send = Transition::ReadyToSend(ReadyToSend {
             sq_psn: asked.psn,
-            timeout: given.timeout,
-            // The active side decides for both, as the REQ says it (IBTA 12.7.32 and 12.7.33).
+            // The active side decides for both, as the REQ says it (IBTA 12.7.32 to 12.7.34).
+            timeout: asked.timeout.unwrap_or(given.timeout),
             retry_count: asked.retry_count.unwrap_or(given.retry_count),
             rnr_retry: asked.rnr_retry,
             max_rd_atomic: depth.initiator_depth,
@@ -259,6 +260,7 @@ pub(super) fn requested(
         psn: req.starting_psn,
         rnr_retry: req.rnr_retry_count.min(7),
         retry_count: Some(req.retry_count.min(7)),
+        timeout: Some(req.ack_timeout),
         response: response_time(req.remote_cm_timeout),
         depth: Depth {
             responder_resources: req.responder_resources,

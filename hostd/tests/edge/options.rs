@@ -37,8 +37,8 @@ fn a_connection_has_the_options_of_its_ends() {
         let (_, attributes) = end.queue_pair.query().expect("known");
         attributes
     });
-    // Each side has its own time-out and timer, the other one's wish for tries without receives,
-    // and the tries of the one that connected.
+    // Each side has its own timer, the other one's wish for tries without receives, and the
+    // time-out and the tries of the one that connected.
     let of = |n: usize| {
         (
             known[n].timeout,
@@ -49,7 +49,7 @@ fn a_connection_has_the_options_of_its_ends() {
         )
     };
     assert_eq!(of(0), (Some(15), Some(9), Some(2), Some(5), Some(4)));
-    assert_eq!(of(1), (Some(14), Some(5), Some(6), Some(5), Some(4)));
+    assert_eq!(of(1), (Some(15), Some(5), Some(6), Some(5), Some(4)));
 
     let local = ends[0].memory.slice(0, 100).expect("inside");
     let send = SendRequest::send(1, local);

@@ -7,7 +7,8 @@ use super::record::Record;
 /// (`struct rdma_conn_param`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionOptions {
-    /// Local ACK time-out of this side, 4.096 µs × 2^`timeout`, 1–31; 0 never gives up.
+    /// Local ACK time-out, 4.096 µs × 2^`timeout`, 1–31; 0 never gives up. The side that connects
+    /// decides for both.
     pub timeout: u8,
     /// Whole time-outs without progress before a queue pair fails, 0–7. The side that connects
     /// decides for both.

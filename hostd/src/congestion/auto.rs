@@ -4,6 +4,7 @@
 
 use super::{FixedWindow, Nscc};
 use crate::verbs::{Feedback, PacketFate};
+use common::time::Time;
 use common::units::Rate;
 
 /// What steers a connection before the first mark, and what is to follow.
@@ -32,6 +33,13 @@ impl Auto {
     pub(crate) fn set_speed(&mut self, speed: Rate) {
         if let Some(nscc) = &mut self.nscc {
             nscc.set_speed(speed);
+        }
+    }
+
+    /// The packets take another way from now on.
+    pub(crate) fn rerouted(&mut self, now: Time) {
+        if let Some(nscc) = &mut self.nscc {
+            nscc.rerouted(now);
         }
     }
 

@@ -14,6 +14,7 @@
 //!   rttcc      a rate, by the round trips of probes of its own
 //!   pace       when packets leave at a rate
 //!   pipe       what they know of the network without queues
+//!   idle       the round trip of that
 //!   told       what they know of it by congestion signals
 //! ```
 //!
@@ -27,6 +28,7 @@ mod dcqcn;
 mod dctcp;
 mod fixed;
 mod hpcc;
+mod idle;
 mod notified;
 mod nscc;
 mod pace;
@@ -67,11 +69,11 @@ pub(crate) enum Controller {
     /// See [`Nscc`].
     Nscc(Box<Nscc>),
     /// See [`Swift`].
-    Swift(Swift),
+    Swift(Box<Swift>),
     /// See [`SwiftCsig`].
     SwiftCsig(Box<SwiftCsig>),
     /// See [`Dctcp`].
-    Dctcp(Dctcp),
+    Dctcp(Box<Dctcp>),
     /// See [`Dcqcn`].
     Dcqcn(Box<Dcqcn>),
     /// See [`Timely`].
@@ -161,6 +163,21 @@ impl Controller {
             Self::Poseidon(poseidon) => poseidon.set_speed(speed),
             Self::Hpcc(hpcc) => hpcc.set_speed(speed),
             Self::Rttcc(rttcc) => rttcc.set_speed(speed),
+        }
+    }
+
+    /// The packets take another way from now on, which may be longer. Those that ask signals of the
+    /// path, or marks, need not know how long it is.
+    pub(crate) fn rerouted(&mut self, now: Time) {
+        match self {
+            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) | Self::Dcqcn(_) => {}
+            Self::Poseidon(_) | Self::Hpcc(_) => {}
+            Self::Auto(auto) => auto.rerouted(now),
+            Self::Nscc(nscc) => nscc.rerouted(now),
+            Self::Swift(swift) => swift.rerouted(now),
+            Self::SwiftCsig(swift) => swift.rerouted(now),
+            Self::Timely(timely) => timely.rerouted(now),
+            Self::Rttcc(rttcc) => rttcc.rerouted(now),
         }
     }
 

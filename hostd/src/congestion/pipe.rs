@@ -1,8 +1,9 @@
 //! What a controller knows of the network without queues: the speed of the port, and the round
 //! trip. And times as it computes with them.
 
+use super::idle::IdleRoundTrip;
 use crate::verbs::Feedback;
-use common::time::Span;
+use common::time::{Span, Time};
 use common::units::Rate;
 
 /// See the module.
@@ -12,10 +13,7 @@ pub(super) struct Pipe {
     mtu: f64,
     /// Bytes in a nanosecond; zero: not known.
     speed: f64,
-    /// Round trip without queueing; `None`: not known yet.
-    base: Option<Span>,
-    /// The round trip was configured, and is not measured.
-    configured: bool,
+    idle: IdleRoundTrip,
 }
 
 impl Pipe {
@@ -25,9 +23,23 @@ impl Pipe {
         Self {
             mtu: f64::from(mtu.max(1)),
             speed: 0.0,
-            base: (base != Span::ZERO).then_some(base),
-            configured: base != Span::ZERO,
+            idle: IdleRoundTrip::new(base),
         }
+    }
+
+    /// The packets take another way from now on.
+    pub(super) fn rerouted(&mut self, now: Time) {
+        self.idle.rerouted(now);
+    }
+
+    /// See [`IdleRoundTrip::unexplained`].
+    pub(super) fn unexplained(&mut self, round_trip: Span, round_trips: u32) {
+        self.idle.unexplained(round_trip, round_trips);
+    }
+
+    /// See [`IdleRoundTrip::explained`].
+    pub(super) fn explained(&mut self) {
+        self.idle.explained();
     }
 
     /// The speed that packets leave at is known; zero: not. Whether the delay-bandwidth product is
@@ -40,24 +52,17 @@ impl Pipe {
 
     /// Learns the round trip. Whether the delay-bandwidth product is known since then.
     pub(super) fn learn(&mut self, feedback: &Feedback) -> bool {
-        feedback
-            .round_trip
-            .is_some_and(|measured| self.measured(measured))
+        self.idle.learn(feedback) && self.product().is_some()
     }
 
     /// Learns a round trip of something else than a packet: as [`Self::learn`].
     pub(super) fn measured(&mut self, measured: Span) -> bool {
-        if self.configured {
-            return false;
-        }
-        let known = self.base.is_some();
-        self.base = Some(self.base.map_or(measured, |base| base.min(measured)));
-        !known && self.product().is_some()
+        self.idle.measured(measured) && self.product().is_some()
     }
 
     /// The round trip without queueing, in ns.
     pub(super) fn base(&self) -> Option<f64> {
-        self.base.map(nanos)
+        self.idle.known().map(nanos)
     }
 
     /// Bytes in a nanosecond; zero: not known.

@@ -81,6 +81,11 @@ impl Timely {
         self.window.window()
     }
 
+    /// The packets take another way from now on.
+    pub(crate) fn rerouted(&mut self, now: Time) {
+        self.pipe.rerouted(now);
+    }
+
     /// The speed of the line is known; zero: not.
     #[expect(clippy::cast_precision_loss, reason = "a speed")]
     pub(crate) fn set_speed(&mut self, speed: Rate) {

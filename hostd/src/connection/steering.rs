@@ -134,7 +134,7 @@ impl Steering {
                 Controller::Nscc(Box::new(nscc(agreed, plan, config)))
             }
             (Some(_), Congestion::Swift) => {
-                Controller::Swift(Swift::new(window, mtu, config.base_rtt))
+                Controller::Swift(Box::new(Swift::new(window, mtu, config.base_rtt)))
             }
             (Some(_), Congestion::SwiftCsig) => {
                 let lambda = config.swift_lambda;
@@ -169,7 +169,7 @@ impl Steering {
                 Controller::Rttcc(Box::new(Rttcc::new(window, mtu, config.base_rtt, interval)))
             }
             (Some(_), Congestion::Dctcp) => {
-                Controller::Dctcp(Dctcp::new(window, mtu, config.base_rtt))
+                Controller::Dctcp(Box::new(Dctcp::new(window, mtu, config.base_rtt)))
             }
         };
         let (identity, seed) = (plan.identity, plan.seed);
@@ -274,6 +274,9 @@ impl Steering {
     /// A packet of an own request leaves as chosen, with `bytes` in memory. `awaited`: its outcome
     /// will be told.
     pub(super) fn left(&mut self, choice: &Choice, bytes: usize, awaited: bool, now: Time) {
+        if choice.path.switched && self.paths.is_flow() {
+            self.lanes.rerouted(now);
+        }
         self.lanes.left(choice.path.path, bytes, awaited, now);
         self.count_sent(choice.port, bytes);
     }

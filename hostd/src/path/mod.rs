@@ -233,6 +233,11 @@ impl PathSet {
         }
     }
 
+    /// Whether all packets take one path.
+    pub(crate) fn is_flow(&self) -> bool {
+        self.selector.flow().is_some()
+    }
+
     /// Number of sub-paths.
     pub(crate) fn len(&self) -> usize {
         self.paths.len()
@@ -299,7 +304,7 @@ impl PathSet {
             },
         );
         if choice.switched
-            && self.selector.flow().is_some()
+            && self.is_flow()
             && let Some(reroute) = &mut self.reroute
         {
             choice.moved = leave.is_some();

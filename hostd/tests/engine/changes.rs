@@ -197,8 +197,8 @@ fn paths_come_and_go_under_load() {
 }
 
 /// HT-21: before a flow or a flowlet takes a second sub-path, a probe has measured that; data need
-/// not wait on the first one. A sub-path that leads nowhere is never taken. Each sprayed packet is a
-/// probe itself.
+/// not wait on the first one. A sub-path that leads nowhere is never taken. Each sprayed packet is
+/// a probe itself.
 #[test]
 fn sub_paths_are_measured_when_a_connection_begins() {
     use crate::connection::{config, connect};

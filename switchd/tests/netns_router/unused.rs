@@ -190,7 +190,7 @@ fn routes_that_end() {
     // How long a route has left is told when it is made: on a busy machine it is read later.
     let mut after = running.send(&cases);
     while forwarded(&after) != [0, 0, 1] {
-        assert!(made.elapsed() < Duration::from_secs(6), "{after:?}");
+        assert!(made.elapsed() < Duration::from_secs(20), "{after:?}");
         after = running.send(&cases);
     }
     assert_eq!(after[..2], before[..2]);

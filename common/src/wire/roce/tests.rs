@@ -141,8 +141,8 @@ fn mpeh_lies_after_the_bth() {
     assert_eq!(bytes[42..][payload], b"hello"[..]);
 }
 
-/// HT-11: blocks that later versions add to the extension are skipped, and everything behind them is
-/// where it belongs.
+/// HT-11: blocks that later versions add to the extension are skipped, and everything behind them
+/// is where it belongs.
 #[test]
 fn blocks_to_come_are_skipped() {
     let mpeh = Some(Mpeh {

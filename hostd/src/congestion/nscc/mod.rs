@@ -27,6 +27,7 @@
 //! Windows are in bytes of payload, times in nanoseconds. Constants are those of uet-htsim, which
 //! scale with the path: by its delay-bandwidth product, compared with 100 Gb/s × 12 µs.
 
+use super::idle::IdleRoundTrip;
 use super::pipe::{nanos, span};
 use crate::verbs::{Feedback, PacketFate};
 use common::time::{Span, Time};
@@ -141,10 +142,8 @@ pub(crate) struct Nscc {
     target: f64,
     /// Bytes in a nanosecond; zero: not known.
     speed: f64,
-    /// Round trip without queueing; `None`: not known yet.
-    base: Option<Span>,
-    /// It was configured, and is not measured.
-    configured: bool,
+    /// The round trip without queueing.
+    empty: IdleRoundTrip,
     window: f64,
     /// Mean of the queueing delay.
     average: f64,
@@ -190,8 +189,7 @@ impl Nscc {
                 TARGET_NO_TRIMMING
             },
             speed: 0.0,
-            base: (base != Span::ZERO).then_some(base),
-            configured: base != Span::ZERO,
+            empty: IdleRoundTrip::new(base),
             window: limit,
             average: 0.0,
             growth: 0.0,
@@ -243,7 +241,7 @@ impl Nscc {
     /// The time from one packet to the next, if the window is less than a packet.
     pub(crate) fn interval(&self) -> Option<Span> {
         let part = self.window / self.mtu;
-        let base = nanos(self.base?);
+        let base = nanos(self.empty.known()?);
         (part < 1.0).then(|| span(base / part))
     }
 
@@ -259,7 +257,7 @@ impl Nscc {
     }
 
     fn path(&self) -> Option<Path> {
-        let base = nanos(self.base?);
+        let base = nanos(self.empty.known()?);
         if self.speed == 0.0 {
             return None;
         }
@@ -288,16 +286,16 @@ impl Nscc {
         })
     }
 
+    /// The packets take another way from now on.
+    pub(crate) fn rerouted(&mut self, now: Time) {
+        self.empty.rerouted(now);
+    }
+
     /// Learns how long the round trip takes without queueing.
     pub(super) fn measure(&mut self, feedback: &Feedback) {
-        let (false, Some(measured)) = (self.configured, feedback.round_trip) else {
-            return;
-        };
-        // Delays are divided by it; an answer within a tick of the clock takes no time.
-        let measured = measured.max(Span::from_nanos(1));
-        let known = self.base.is_some();
-        self.base = Some(self.base.map_or(measured, |base| base.min(measured)));
-        if let (false, Some(path)) = (known, self.path()) {
+        if self.empty.learn(feedback)
+            && let Some(path) = self.path()
+        {
             self.window = self.window.min(path.first);
         }
     }

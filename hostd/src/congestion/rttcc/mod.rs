@@ -114,6 +114,11 @@ impl Rttcc {
         self.guided
     }
 
+    /// The packets take another way from now on.
+    pub(crate) fn rerouted(&mut self, now: Time) {
+        self.pipe.rerouted(now);
+    }
+
     /// The speed of the line is known; zero: not.
     #[expect(clippy::cast_precision_loss, reason = "a speed")]
     pub(crate) fn set_speed(&mut self, speed: Rate) {
@@ -180,6 +185,7 @@ impl Rttcc {
                 }
             }
             (PacketFate::Trimmed | PacketFate::Lost, _) => {
+                self.pipe.explained();
                 self.updated = now;
                 self.step = STEP;
                 self.set_rate(self.rate * AFTER_LOSS, now);
@@ -195,6 +201,11 @@ impl Rttcc {
         };
         let round_trip = round_trip.max(1.0);
         self.round_trip = Some(round_trip);
+        if round_trip > limit && self.rate <= self.line * LEAST {
+            self.pipe.unexplained(span(round_trip), 1);
+        } else {
+            self.pipe.explained();
+        }
         if round_trip <= limit {
             self.set_rate(self.rate + self.step * self.line, now);
             self.step = (2.0 * self.step).min(STEP_MAX);

@@ -55,6 +55,25 @@ fn a_slow_line_has_room_for_packets() {
     assert!(rttcc.rate < 1e9);
 }
 
+/// CC-2, CC-6: a way that has become longer keeps a flow at the least rate for some round trips
+/// only, if it is not told of by losses.
+#[test]
+fn a_longer_path_is_noticed() {
+    let mut rttcc = Rttcc::new(224, MTU, Span::ZERO, Span::from_micros(10));
+    rttcc.set_speed(Rate::from_gbps(100));
+    let least = LINE / 1024.0;
+    rates(&mut rttcc, &[14; 10]);
+    rates(&mut rttcc, &[40; 100]);
+    assert!((rttcc.rate - least).abs() < 1.0);
+    let lost = feedback(PacketFate::Lost, BASE);
+    rates(&mut rttcc, &[40; 400]);
+    rttcc.on_feedback(&lost, at(1_000_000));
+    rates(&mut rttcc, &[40; 400]);
+    assert!((rttcc.rate - least).abs() < 1.0);
+    rates(&mut rttcc, &[40; 200]);
+    assert!((rttcc.rate - LINE).abs() < 1.0);
+}
+
 /// CC-6: without a configured round trip the shortest probe is the idle one.
 #[test]
 fn the_idle_round_trip_is_learnt() {

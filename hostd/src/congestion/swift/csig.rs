@@ -75,6 +75,11 @@ impl SwiftCsig {
         self.swift.pipe.set_speed(speed);
     }
 
+    /// The packets take another way from now on.
+    pub(crate) fn rerouted(&mut self, now: Time) {
+        self.swift.rerouted(now);
+    }
+
     /// How old a signal may be.
     fn age(&self) -> Span {
         told::age(self.swift.round_trip, self.swift.window)

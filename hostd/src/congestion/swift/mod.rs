@@ -36,6 +36,11 @@ const FLOWS_MAX: f64 = 100.0;
 /// Least window in packets.
 const LEAST: f64 = 1.0 / 1024.0;
 
+/// Window with which own packets have left any queue long before the next one comes, and the round
+/// trips from one to the next at least.
+const ALONE: f64 = 1.0 / 64.0;
+const ALONE_ROUND_TRIPS: u32 = 64;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Swift {
@@ -79,6 +84,11 @@ impl Swift {
         }
     }
 
+    /// The packets take another way.
+    pub(crate) fn rerouted(&mut self, now: Time) {
+        self.pipe.rerouted(now);
+    }
+
     /// The target of the round trip, in ns, for the present window.
     fn target(&self, base: f64) -> f64 {
         let range = RANGE * base;
@@ -100,12 +110,19 @@ impl Swift {
                 self.round_trip = delay.max(1.0);
                 let target = self.target(base);
                 if delay < target {
+                    self.pipe.explained();
                     self.window += INCREASE / self.window.max(1.0);
                 } else {
+                    if self.window <= ALONE {
+                        self.pipe.unexplained(span(delay), ALONE_ROUND_TRIPS);
+                    }
                     self.decrease(BETA * (delay - target) / delay, now);
                 }
             }
-            (PacketFate::Trimmed | PacketFate::Lost, _) => self.decrease(DECREASE_MAX, now),
+            (PacketFate::Trimmed | PacketFate::Lost, _) => {
+                self.pipe.explained();
+                self.decrease(DECREASE_MAX, now);
+            }
             (PacketFate::Delivered { .. } | PacketFate::NotReady, _) => {}
         }
         self.window = self.window.clamp(LEAST, self.limit);
@@ -155,6 +172,41 @@ mod tests {
                 "{flows}: {queue} {target}"
             );
         }
+    }
+
+    /// CC-2: where the path becomes longer the flow has most of its bandwidth again after some
+    /// time, though it is not told; as long as its own packets may be what it waits for, it is
+    /// patient.
+    #[test]
+    fn a_longer_path_is_noticed() {
+        let mut swift = Swift::new(224, MTU, Span::ZERO);
+        swift.set_speed(Rate::from_gbps(100));
+        let mut now = Time::from_nanos(1_000_000);
+        let mut pass = |swift: &mut Swift, micros, time: Span| {
+            let (end, round_trip) = (now + time, Span::from_micros(micros));
+            while now < end {
+                now += span(nanos(round_trip) / swift.exact());
+                swift.on_feedback(
+                    &Feedback {
+                        round_trip: Some(round_trip),
+                        ..feedback(came(false), round_trip)
+                    },
+                    now,
+                );
+            }
+        };
+        pass(&mut swift, 14, Span::from_millis(20));
+        assert!(swift.exact() > 100.0);
+        pass(&mut swift, 40, Span::from_micros(600));
+        assert!(swift.exact() < 1.0, "{}", swift.exact());
+        pass(&mut swift, 40, Span::from_secs(1));
+        assert!(swift.exact() > 100.0, "{}", swift.exact());
+        // A queue that trims or drops explains long round trips.
+        for _ in 0..200 {
+            pass(&mut swift, 140, Span::from_millis(1));
+            swift.on_feedback(&feedback(PacketFate::Trimmed, Span::ZERO), Time::NEVER);
+        }
+        assert!(swift.exact() < 1.0, "{}", swift.exact());
     }
 
     /// CC-2: a loss or a trim halves it, once a round trip; a time-out leaves one packet.

@@ -7,7 +7,7 @@ use crate::network::Network;
 use common::time::Span;
 use common::wire::cm::{Dreq, Lap, Message, Mra, Pair, SidrReq, about, reject, service_id};
 use hostd::limits;
-use hostd::verbs::{ConnectionId, DropReason, Event, State};
+use hostd::verbs::{Access, ConnectionId, DropReason, Event, State};
 use std::collections::HashSet;
 use std::net::IpAddr;
 
@@ -494,21 +494,26 @@ fn datagram_services_are_not_offered() {
     network.close();
 }
 
-/// HT-3: whatever is sent comes from the whole range: identifiers, transactions, queue pairs and
-/// first PSNs of hosts with different secrets, and of one host one after another.
+/// HT-3: whatever is sent comes from the whole range: identifiers, transactions, queue pairs, first
+/// PSNs, cookies and keys of memory, of hosts with different secrets, and of one host one after
+/// another.
 #[test]
 fn numbers_are_drawn_in_full() {
-    let mut all: [Vec<u64>; 4] = Default::default();
+    let mut all: [Vec<u64>; 7] = Default::default();
     for seed in 0..8 {
         let mut network = Network::new(seed, both());
         network.tap = Some(Vec::new());
         let peer = network.hosts[1].address;
         for _ in 0..16 {
             let qpn = network.hosts[0].queue_pair();
-            let engine = &mut network.hosts[0].engine;
-            engine
-                .connect(qpn, peer, PORT, &parameters(b""))
-                .expect("legal");
+            let host = &mut network.hosts[0];
+            let asked = host.engine.connect(qpn, peer, PORT, &parameters(b""));
+            asked.expect("legal");
+            let (memory, access) = (host.memory.clone(), Access::LOCAL_WRITE);
+            let keys = host.engine.register(host.domain, memory, 0, access);
+            let keys = keys.expect("room");
+            all[5].push(keys.lkey.into());
+            all[6].push(keys.rkey.into());
         }
         network.turn();
         for (_, _, mad) in overheard(&mut network) {
@@ -517,11 +522,15 @@ fn numbers_are_drawn_in_full() {
                 all[1].push(req.local_comm_id.into());
                 all[2].push(req.local_qpn.into());
                 all[3].push(req.starting_psn.into());
+                // The offer is in the last 24 bytes, and the cookie in its bytes 16 to 21.
+                let (_, cookie) = req.private.split_at(req.private.len() - 8);
+                let cookie = cookie[..6].iter();
+                all[4].push(cookie.fold(0, |bits, byte| bits << 8 | u64::from(*byte)));
             }
         }
         network.close();
     }
-    for (numbers, bits) in all.into_iter().zip([64, 32, 24, 24]) {
+    for (numbers, bits) in all.into_iter().zip([64, 32, 24, 24, 48, 32, 32]) {
         assert_eq!(numbers.len(), 128);
         let different: HashSet<_> = numbers.iter().collect();
         assert_eq!(different.len(), 128);

@@ -310,7 +310,7 @@ impl Subject {
         for (from, _, mad) in overheard(&mut self.network) {
             if from != self.peer {
                 text += " > ";
-                text += name(&mad.message);
+                text += &name(&mad.message);
             }
         }
         for event in &self.network.hosts[self.host].events {
@@ -328,20 +328,22 @@ impl Subject {
     }
 }
 
-fn name(message: &Message) -> &'static str {
-    match message {
+/// What a message is, and what it says of the one that it answers.
+fn name(message: &Message) -> String {
+    let name = match message {
         Message::Req(_) => "REQ",
         Message::Rej(_) => "REJ",
         Message::Rep(_) => "REP",
         Message::Rtu(_) => "RTU",
         Message::Dreq(_) => "DREQ",
         Message::Drep(_) => "DREP",
-        Message::Mra(_) => "MRA",
+        Message::Mra(mra) => return format!("MRA {}", mra.message),
         Message::Lap(_) => "LAP",
-        Message::Apr(_) => "APR",
+        Message::Apr(apr) => return format!("APR {}", apr.status),
         Message::SidrReq(_) => "SIDR REQ",
-        Message::SidrRep(_) => "SIDR REP",
-    }
+        Message::SidrRep(rep) => return format!("SIDR REP {}", rep.status),
+    };
+    name.to_owned()
 }
 
 fn told(event: &Event) -> &'static str {
@@ -368,46 +370,46 @@ const TABLE: [(&str, [&str; 12], &str); 9] = [
     ("Requesting", [
         "no_service > REJ = INIT", "taken > RTU ! established = RTS", OUT,
         "taken ! rejected = ERR", "taken = INIT", OUT, OUT, OUT, OUT, OUT,
-        "no_service > SIDR REP = INIT", OUT,
+        "no_service > SIDR REP 1 = INIT", OUT,
     ], "INIT"),
     ("Waiting", [
-        "taken > MRA = -", OUT, OUT,
+        "taken > MRA 0 = -", OUT, OUT,
         "taken ! unreachable = -", OUT, OUT, "cm_wrong_queue_pair = -", OUT,
-        "cm_wrong_queue_pair = -", OUT, "no_service > SIDR REP = -", OUT,
+        "cm_wrong_queue_pair = -", OUT, "no_service > SIDR REP 1 = -", OUT,
     ], "-"),
     ("Replying", [
         "taken > REP = RTS", OUT, "taken ! established = RTS",
         "taken ! rejected = ERR", OUT, "taken = RTS", OUT, OUT,
-        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP = RTS", OUT,
+        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP 1 = RTS", OUT,
     ], "RTS"),
     ("Established", [
         "taken = RTS", OUT, "taken = RTS",
-        "taken ! disconnected = ERR", OUT, OUT, "taken > APR = RTS", OUT,
-        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP = RTS", OUT,
+        "taken ! disconnected = ERR", OUT, OUT, "taken > APR 2 = RTS", OUT,
+        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP 1 = RTS", OUT,
     ], "RTS"),
     ("Established, active", [
         "no_service > REJ = RTS", "taken > RTU > RTU = RTS", OUT,
-        "taken ! disconnected = ERR", OUT, OUT, "taken > APR = RTS", OUT,
-        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP = RTS", OUT,
+        "taken ! disconnected = ERR", OUT, OUT, "taken > APR 2 = RTS", OUT,
+        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP 1 = RTS", OUT,
     ], "RTS"),
     ("Draining", [
         "taken = RTS", OUT, "taken = RTS",
-        "taken ! disconnected = ERR", OUT, OUT, "taken > APR = RTS", OUT,
-        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP = RTS", OUT,
+        "taken ! disconnected = ERR", OUT, OUT, "taken > APR 2 = RTS", OUT,
+        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP 1 = RTS", OUT,
     ], "RTS"),
     ("Refusing", [
         OUT, OUT, "taken = ERR",
         "taken ! disconnected = ERR", OUT, OUT, OUT, OUT,
-        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP = ERR", OUT,
+        "taken > DREP ! disconnected = ERR", OUT, "no_service > SIDR REP 1 = ERR", OUT,
     ], "ERR"),
     ("Disconnecting", [
         OUT, OUT, OUT, OUT, OUT, OUT, OUT, OUT,
         "taken > DREP ! disconnected = ERR", "taken ! disconnected = ERR",
-        "no_service > SIDR REP = ERR", OUT,
+        "no_service > SIDR REP 1 = ERR", OUT,
     ], "ERR"),
     ("TimeWait", [
         OUT, OUT, OUT, OUT, OUT, OUT, OUT, OUT,
-        "taken > DREP = ERR", OUT, "no_service > SIDR REP = ERR", OUT,
+        "taken > DREP = ERR", OUT, "no_service > SIDR REP 1 = ERR", OUT,
     ], "ERR"),
 ];
 

@@ -71,7 +71,7 @@ pub(crate) fn with_losses<T>(rig: &mut Rig, work: impl FnOnce(&mut Rig) -> T) ->
 }
 
 /// The addresses of both sides, those of IPv4 before those of IPv6.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) hostd: [IpAddr; 2],
     pub(crate) guest: [IpAddr; 2],

@@ -3,7 +3,7 @@
 use lab::capture::dissect;
 
 use crate::dissection::assert_checksums;
-use crate::links::with_losses;
+use crate::links::{directly, with_losses};
 use crate::peer::Meeting;
 use crate::rig;
 use crate::talk::Talk;
@@ -77,5 +77,30 @@ fn every_operation_between_hostd_and_soft_roce_with_losses() {
         // Something was lost: the guest has asked for it, by NAKs of PSN sequence error.
         let naks = dissect(&file, "infiniband.aeth.syndrome == 0x60", &["frame.number"]);
         assert!(!naks.unwrap().is_empty());
+    });
+}
+
+/// HT-1, HT-10, HT-43: the same on one link without switches, first without losses.
+#[test]
+fn every_operation_on_one_link() {
+    rig::with(|rig| {
+        let capture = rig.lab.capture("leaf1", "h1", "udp port 4791").unwrap();
+        directly(rig, |rig, at| {
+            for (port, v6, mtu) in [(7031, false, 4096), (7032, true, 1024)] {
+                let mut meeting = Meeting::new(port, v6, mtu);
+                meeting.at = Some(at);
+                let mut talk = Talk::begin(rig, meeting);
+                for len in [0, 1, 4097, 65_537] {
+                    talk.all(len);
+                }
+                with_losses(rig, |_| {
+                    for len in [1, 65_537, 1 << 20] {
+                        talk.all(len);
+                    }
+                });
+                talk.end(rig);
+            }
+        });
+        rig.assert_recovered(&capture.stop().unwrap());
     });
 }

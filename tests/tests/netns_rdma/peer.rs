@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use guest::Script;
 use hostd_client::{ByHand, QueuePair, RemoteSlice};
 
+use crate::links::Addresses;
 use crate::rig::{LIMIT, Rig};
 
 /// How two ends meet.
@@ -22,6 +23,8 @@ pub(crate) struct Meeting {
     pub(crate) buffer_mib: usize,
     /// The own address of hostd's end; the first one of h1 if `None`.
     pub(crate) own: Option<IpAddr>,
+    /// Where both are; where the laboratory has put them if `None`.
+    pub(crate) at: Option<Addresses>,
 }
 
 impl Meeting {
@@ -33,6 +36,7 @@ impl Meeting {
             mtu,
             buffer_mib,
             own: None,
+            at: None,
         }
     }
 }
@@ -54,15 +58,17 @@ impl Peer {
             mtu,
             buffer_mib,
             own,
+            at,
         } = meeting;
-        let [h1, h2] = ["h1", "h2"].map(|name| rig.lab.host(name).address(v6));
+        let at = at.unwrap_or_else(|| Addresses::far(rig));
+        let [h1, h2] = [at.hostd, at.guest].map(|of| of[usize::from(v6)]);
         let h1 = own.unwrap_or(h1);
         let gid = rig.gid(h2);
         let program = program();
         let script = format!("ulimit -l unlimited; exec {program} {port} {gid} {mtu} {buffer_mib}");
         let process = rig.guest.start(&script).unwrap();
         rig.await_port(port.into());
-        let server = SocketAddr::new(rig.address(), port);
+        let server = SocketAddr::new(at.guest[0], port);
         let host = rig.lab.host("h1");
         let mut stream = host.inside(|| TcpStream::connect(server)).unwrap().unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();

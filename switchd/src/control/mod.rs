@@ -66,6 +66,7 @@ mod compute;
 pub mod event_log;
 pub mod flows;
 pub mod iqcn;
+mod lacking;
 mod metrics;
 pub mod opener;
 mod operation;

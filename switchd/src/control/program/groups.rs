@@ -20,6 +20,8 @@ const ORIGINS: usize = 256;
 struct Slot {
     spec: Spec,
     users: usize,
+    /// Those among them that lead elsewhere by now, but for what the workers' route table says.
+    leaving: usize,
     /// Next hops that this group holds.
     hops: Vec<NextHopId>,
     /// Members of the buckets as they were last made.
@@ -66,11 +68,18 @@ impl Default for Groups {
 }
 
 impl Groups {
-    /// Groups, with what they stand for and how many routes use them.
+    /// Groups that routes lead to, with what they stand for and how many routes use them.
     pub(super) fn iter(&self) -> impl Iterator<Item = (GroupId, &Spec, usize)> {
-        self.slots
-            .iter()
-            .map(|(&id, slot)| (id, &slot.spec, slot.users))
+        let used = self.slots.iter().map(|(&id, slot)| {
+            let users = slot.users - slot.leaving;
+            (id, &slot.spec, users)
+        });
+        used.filter(|(_, _, users)| *users > 0)
+    }
+
+    /// The same, with those that routes have left and workers may still find.
+    pub(super) fn all(&self) -> impl Iterator<Item = (GroupId, &Spec)> {
+        self.slots.iter().map(|(&id, slot)| (id, &slot.spec))
     }
 
     pub(super) fn next_hops(&self) -> impl Iterator<Item = (NeighbourKey, NextHopId)> {
@@ -144,6 +153,7 @@ impl Groups {
         let slot = Slot {
             spec: spec.clone(),
             users: 1,
+            leaving: 0,
             hops: Vec::new(),
             members: Vec::new(),
             allotment: None,
@@ -151,6 +161,19 @@ impl Groups {
         self.by_spec.entry(spec.clone()).or_default().push(id);
         self.slots.insert(id, slot);
         id
+    }
+
+    /// A user leads elsewhere from now on: [`Self::release_left`] has to follow.
+    pub(super) fn leave(&mut self, id: GroupId) {
+        let slot = self.slots.get_mut(&id).expect("a held group exists");
+        slot.leaving += 1;
+    }
+
+    /// One user that had left less, as [`Self::release`].
+    pub(super) fn release_left(&mut self, id: GroupId) {
+        let slot = self.slots.get_mut(&id).expect("a held group exists");
+        slot.leaving -= 1;
+        self.release(id);
     }
 
     /// One user less. The last one frees the group and the next hops that it alone held.

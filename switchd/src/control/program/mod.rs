@@ -48,6 +48,7 @@ pub use port_punts::PortPunt;
 pub use source_rules::AcceptOwn;
 pub use spec::{Spec, Terms};
 
+use super::lacking::Lacking;
 use crate::config::ecmp::GroupMode;
 use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::dlb::DlbPolicy;
@@ -57,7 +58,6 @@ use crate::tables::{Group, Hashing, PortEntry, PortSpeeds, Tables};
 use addresses::{LocalAddresses, address_towards};
 use bridges::Bridges;
 use common::netlink::{Change, FdbKey, Hop, Mirror, NeighbourKey, RouteKey, Table};
-use common::time::Time;
 use common::xdp::{PuntReason, StationKey, StationPlace, Verdict};
 use groups::Groups;
 use interfaces::Interfaces;
@@ -75,7 +75,7 @@ use std::sync::Arc;
 pub struct Update {
     /// New tables, if they changed: to be published before the routes are applied.
     pub tables: Option<Tables>,
-    /// Prefixes that now lead to a group, or to nothing.
+    /// Prefixes that now lead to a group, or to nothing: [`Program::release_left`] has to follow.
     pub routes: Vec<(IpNet, Option<GroupId>)>,
     /// New addresses of this machine: packets to them belong to the kernel.
     pub new_locals: Vec<IpAddr>,
@@ -108,7 +108,9 @@ pub struct Program {
     /// Times that a route or next hop could not be programmed because a table was full.
     overflow: u64,
     /// Routes that are not programmed now because a table is full.
-    lacking: HashSet<IpNet>,
+    lacking: Lacking,
+    /// Groups that routes have left, with the routes: the workers' route table may still name them.
+    left: Vec<(IpNet, GroupId)>,
     /// Prefixes that are left to the kernel.
     punted: Punted,
     /// By port: what is left to the kernel of it.
@@ -169,7 +171,8 @@ impl Program {
             groups: Groups::default(),
             locals: LocalAddresses::default(),
             overflow: 0,
-            lacking: HashSet::new(),
+            lacking: Lacking::default(),
+            left: Vec::new(),
             punted: Punted::default(),
             port_punts: Vec::new(),
             in_other_tables: HashSet::new(),
@@ -249,7 +252,7 @@ impl Program {
 
     /// Whether the next update has something to do even if nothing changes in the kernel.
     pub fn is_pending(&self) -> bool {
-        self.dirty || self.pending.ports
+        self.dirty || self.pending.ports || !self.pending.prefixes.is_empty()
     }
 
     /// The group that a prefix leads to.
@@ -339,6 +342,7 @@ impl Program {
     }
 
     /// Times that a route or one of its next hops could not be programmed because a table was full.
+    /// A route that is tried again counts once.
     pub fn overflow(&self) -> u64 {
         self.overflow
     }
@@ -351,16 +355,6 @@ impl Program {
             let up = self.tables.port(hop.port)?.up;
             (up && hop.mac.is_none()).then_some(key)
         })
-    }
-
-    /// The tables of the last update were published as `epoch`.
-    pub fn published(&mut self, epoch: u64, now: Time) {
-        self.groups.published(epoch, now);
-    }
-
-    /// Makes numbers free that no worker can still use.
-    pub fn reclaim(&mut self, now: Time, passed: impl Fn(u64) -> bool) {
-        self.groups.reclaim(now, passed);
     }
 
     /// Follows `changes` of the mirror.
@@ -489,13 +483,18 @@ impl Program {
         let before = self.prefixes.group_of(&prefix);
         let wanted = spec.is_some();
         let next = spec.and_then(|spec| self.hold_group(mirror, &spec, before));
-        if wanted && next.is_none() {
-            self.lacking.insert(prefix);
-        } else {
+        if !wanted || next.is_some() {
             self.lacking.remove(&prefix);
+        } else if self.lacking.insert(prefix) {
+            self.overflow += 1;
         }
-        if let Some(id) = before {
-            self.groups.release(id);
+        match before {
+            Some(id) if next == before => self.groups.release(id),
+            Some(id) => {
+                self.groups.leave(id);
+                self.left.push((prefix, id));
+            }
+            None => {}
         }
         if next != before {
             update.routes.push((prefix, next));
@@ -513,10 +512,7 @@ impl Program {
         predecessor: Option<GroupId>,
     ) -> Option<GroupId> {
         let rendered = &self.tables.groups;
-        let Some((id, is_new)) = self.groups.hold(spec, predecessor, rendered) else {
-            self.overflow += 1;
-            return None;
-        };
+        let (id, is_new) = self.groups.hold(spec, predecessor, rendered)?;
         if is_new {
             self.set_error_source(id, spec.source());
             let mut renderer = self.renderer(mirror);

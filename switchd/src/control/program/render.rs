@@ -94,14 +94,14 @@ impl Renderer<'_> {
     pub(super) fn render_all(&mut self) -> Rendered {
         let ids: Vec<GroupId> = self
             .groups
-            .iter()
-            .filter(|(_, spec, _)| match spec {
+            .all()
+            .filter(|(_, spec)| match spec {
                 Spec::Hops(..) | Spec::Object(..) => true,
                 // Their stations may have moved, or are not known any more.
                 Spec::Neighbour(key, _) => self.egresses.interfaces.serve(key.ifindex),
                 _ => false,
             })
-            .map(|(id, _, _)| id)
+            .map(|(id, _)| id)
             .collect();
         let mut rendered = Rendered::default();
         for id in ids {

@@ -1,10 +1,12 @@
-//! What changes with time alone: buckets of resilient groups, which move when they have been idle.
+//! What changes with time alone: buckets of resilient groups, which move when they have been idle,
+//! numbers that nobody means any more, and routes that are tried again.
 
 use super::Program;
 use crate::id::GroupId;
 use crate::tables::Group;
 use crate::tables::resilient::Allotment;
 use common::time::Time;
+use ipnet::IpNet;
 
 impl Program {
     /// Moves the buckets of resilient groups that may move now: the next update has them.
@@ -30,5 +32,36 @@ impl Program {
     /// The buckets of a group, if it is resilient.
     pub fn allotment(&self, id: GroupId) -> Option<&Allotment> {
         self.groups.allotment(id)
+    }
+
+    /// The tables of the last update were published as `epoch`.
+    pub fn published(&mut self, epoch: u64, now: Time) {
+        self.groups.published(epoch, now);
+    }
+
+    /// Makes numbers free that no worker can still use.
+    pub fn reclaim(&mut self, now: Time, passed: impl Fn(u64) -> bool) {
+        self.groups.reclaim(now, passed);
+    }
+
+    /// Frees the groups that routes have left, but for those to which the workers' route table
+    /// still leads: `leads_to` says where. To be called when the routes of an update have been
+    /// applied.
+    pub fn release_left(&mut self, leads_to: impl Fn(&IpNet) -> Option<GroupId>) {
+        let (groups, prefixes) = (&mut self.groups, &self.prefixes);
+        self.left.retain(|(prefix, left)| {
+            // What a route has come back to it holds itself.
+            let is_back = prefixes.group_of(prefix) == Some(*left);
+            let is_named = !is_back && leads_to(prefix) == Some(*left);
+            if !is_named {
+                groups.release_left(*left);
+            }
+            is_named
+        });
+    }
+
+    /// Some of the routes for which a table was full are tried again with the next update.
+    pub fn retry(&mut self) {
+        self.pending.prefixes.extend(self.lacking.take_turn());
     }
 }

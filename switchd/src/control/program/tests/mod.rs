@@ -7,6 +7,7 @@ use common::netlink::{
     Action, Address, Body, Hop, Link, Message, NO_MTU, Neighbour, NeighbourState, NextHop,
     NextHopKind, Route, RouteKey, RouteKind, Table,
 };
+use common::time::Time;
 use proptest::prelude::*;
 
 mod bridges;
@@ -186,6 +187,8 @@ impl Rig {
                 }
             }
         }
+        let fib = &self.fib;
+        self.program.release_left(|prefix| fib.get(prefix).copied());
         self.locals.extend(update.new_locals);
         for address in update.old_locals {
             self.locals.remove(&address);

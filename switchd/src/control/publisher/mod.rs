@@ -5,12 +5,15 @@
 //!   Mirror, Changes ─▶ Program ─ Update ─▶ 1. publish tables
 //!                                          2. say that routes need them
 //!                                          3. change routes in place
-//!                                          4. seal: what was replaced rests until
+//!                                          4. free groups that no route leads to
+//!                                          5. seal: what was replaced rests until
 //!                                             every worker has moved on
 //! ```
 
+use super::lacking::Lacking;
 use super::program::{Program, StationMove, Update};
-use crate::forward::fib::{Fib, FibWriter};
+use crate::forward::fib::{Fib, FibError, FibWriter};
+use crate::id::GroupId;
 use crate::tables::policy::Policy;
 use crate::tables::{PortEntry, Tables};
 use common::netlink::{Change, Mirror};
@@ -18,7 +21,6 @@ use common::sync::snapshot::{Publisher, Reader};
 use common::time::{Span, Time};
 use common::xdp::{StationKey, StationPlace, Verdict};
 use ipnet::IpNet;
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -55,8 +57,9 @@ pub struct TablePublisher {
     unsealed: bool,
     /// Times that the table had no place for a route.
     fib_refused: u64,
-    /// Routes that it has no place for now.
-    fib_lacking: HashSet<IpNet>,
+    /// Routes that it has no place for now: it has none of them, or leads them where they led
+    /// before.
+    fib_lacking: Lacking,
 }
 
 impl TablePublisher {
@@ -70,7 +73,7 @@ impl TablePublisher {
             reclaim_at: Time::ZERO,
             unsealed: false,
             fib_refused: 0,
-            fib_lacking: HashSet::new(),
+            fib_lacking: Lacking::default(),
         }
     }
 
@@ -104,7 +107,8 @@ impl TablePublisher {
         self.program.lacking() + self.fib_lacking.len()
     }
 
-    /// Times that a route, or one of its next hops, did not fit in a table.
+    /// Times that a route, or one of its next hops, did not fit in a table. One that is tried again
+    /// counts once.
     pub fn overflow(&self) -> u64 {
         self.program.overflow() + self.fib_refused
     }
@@ -157,18 +161,9 @@ impl TablePublisher {
         // A worker that has begun its turn before may meet the routes with the tables it has.
         self.fib.need(self.snapshots.epoch());
         for (prefix, group) in update.routes {
-            self.unsealed = true;
-            let refused = match group {
-                Some(group) => self.fib.insert(prefix, group).err(),
-                None => self.fib.remove(prefix).err(),
-            };
-            self.fib_lacking.remove(&prefix);
-            if let Some(error) = refused {
-                self.fib_refused += 1;
-                self.fib_lacking.insert(prefix);
-                tracing::error!("{prefix} cannot be programmed: {error}");
-            }
+            self.set_route(prefix, group);
         }
+        self.release_left();
         SteerChanges {
             new_locals: update.new_locals,
             old_locals: update.old_locals,
@@ -177,6 +172,63 @@ impl TablePublisher {
             moves: update.moves,
             links: Vec::new(),
         }
+    }
+
+    /// Makes `prefix` lead to `group` in the workers' route table, or to nothing.
+    fn set_route(&mut self, prefix: IpNet, group: Option<GroupId>) {
+        self.unsealed = true;
+        if self.fib.retired() >= SEAL_EARLY {
+            // One batch may be all the routes of the kernel.
+            self.free_nodes();
+        }
+        let mut done = self.change_route(prefix, group);
+        if let Err(FibError::Full { waiting: 1.., .. }) = done {
+            self.free_nodes();
+            done = self.change_route(prefix, group);
+        }
+        let Err(error) = done else {
+            self.fib_lacking.remove(&prefix);
+            return;
+        };
+        if self.fib_lacking.insert(prefix) {
+            self.fib_refused += 1;
+            tracing::error!("{prefix} cannot be programmed, which is tried again: {error}");
+        }
+    }
+
+    fn change_route(&mut self, prefix: IpNet, group: Option<GroupId>) -> Result<(), FibError> {
+        match group {
+            Some(group) => self.fib.insert(prefix, group)?,
+            None => self.fib.remove(prefix)?,
+        };
+        Ok(())
+    }
+
+    /// Gives what was replaced in the route table an epoch, and frees what has passed.
+    fn free_nodes(&mut self) {
+        if self.fib.retired() > 0 {
+            let epoch = self.snapshots.publish_shared(self.snapshots.current());
+            self.fib.seal(epoch);
+        }
+        let snapshots = &self.snapshots;
+        self.fib.reclaim(|epoch| snapshots.passed(epoch));
+    }
+
+    /// Frees the groups that routes have left, but for those where the route table has had no room
+    /// to follow.
+    fn release_left(&mut self) {
+        let fib = &self.fib;
+        self.program.release_left(|prefix| fib.get(*prefix));
+    }
+
+    /// Tries again what there was no room for: in the route table at once, in the tables with the
+    /// next update.
+    fn retry(&mut self) {
+        for prefix in self.fib_lacking.take_turn() {
+            self.set_route(prefix, self.program.group_of(&prefix));
+        }
+        self.release_left();
+        self.program.retry();
     }
 
     /// What is programmed, to change its ports: [`Self::apply`] has to follow.
@@ -216,62 +268,9 @@ impl TablePublisher {
         let snapshots = &self.snapshots;
         self.program.reclaim(now, |epoch| snapshots.passed(epoch));
         self.fib.reclaim(|epoch| snapshots.passed(epoch));
+        self.retry();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tables::{Group, Hashing};
-    use common::netlink::{Action, Body, Message, NO_MTU, Route, RouteKey, RouteKind, Table};
-
-    /// SW-2: whoever has looked a new route up can tell which tables it needs, and those have its
-    /// group.
-    #[test]
-    fn routes_say_which_tables_they_need() {
-        let policy = Arc::new(Policy::plain(0, 64));
-        let program = Program::new(Vec::new(), Hashing::default(), policy);
-        let mut publisher = TablePublisher::new(program, FibWriter::small());
-        let (mut mirror, mut reader) = (Mirror::new(), publisher.reader());
-        for number in 0..3 {
-            let key = RouteKey {
-                table: Table::MAIN,
-                prefix: format!("10.{number}.0.0/16").parse().expect("a prefix"),
-                priority: 0,
-                tos: 0,
-                source: None,
-            };
-            let kinds = [
-                RouteKind::Blackhole,
-                RouteKind::Prohibit,
-                RouteKind::Unreachable,
-            ];
-            let route = Route {
-                kind: kinds[number],
-                protocol: 4,
-                hops: [].into(),
-                next_hop: None,
-                source: None,
-                mtu: NO_MTU,
-                rest: 0,
-            };
-            let message = Message {
-                flags: 0,
-                sequence: 0,
-                port: 0,
-                lifetime: None,
-                body: Body::Route(Action::Set, key, route),
-            };
-            let mut changes = Vec::new();
-            mirror.apply(message, false, &mut changes);
-            publisher.apply(&mirror, &mut changes);
-            let fib = publisher.fib();
-            let address = [10, u8::try_from(number).expect("few"), 0, 1];
-            let group = fib.lookup_v4(address).expect("a route");
-            assert!(reader.is_behind(fib.needs()), "{number}");
-            let groups = [Group::Blackhole, Group::Prohibit, Group::Unreachable];
-            assert_eq!(reader.get().group(group), Some(&groups[number]));
-            assert!(!reader.is_behind(fib.needs()));
-        }
-    }
-}
+mod tests;

@@ -125,7 +125,8 @@ common::drop_reasons! {
     ComputeOutOfTurn => "compute_out_of_turn",
     /// The message is a result that nobody waits for.
     ComputeUnexpected => "compute_unexpected",
-    /// Too many messages of the job already wait for its share of the worker.
+    /// Too many messages from the port already wait for their share of the worker, most of them of
+    /// the job.
     ComputeFull => "compute_full",
 }
 

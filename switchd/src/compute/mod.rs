@@ -7,7 +7,7 @@
 //!                              └─▶ parents: the switches above, of which it is a member
 //!   peer       whom the switch talks to
 //!   notice     what control is told of jobs
-//!   backlog    what has come and waits for its share of the turn, by job
+//!   backlog    what has come and waits for its share of the turn, by port and job
 //!   settings   what is configured, and what there is room for
 //! ```
 //!

@@ -77,16 +77,17 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// A message waits for the share of its job. Where many wait it is marked, as by any queue that
-    /// is long.
+    /// A message waits for the share of its port and job. Where many wait it is marked, as by any
+    /// queue that is long.
     #[cold]
     pub(super) fn await_turn(&mut self, mut message: Message) {
         let datagram = message.datagram();
         let job = datagram.map_or(0, |it| job_of(it.bytes));
         let refused = match &mut self.compute {
             Some(compute) => {
-                message.is_ce |= compute.backlog.is_long(job);
-                compute.backlog.push(job, message)
+                let port = message.ingress.index();
+                message.is_ce |= compute.backlog.is_long(port, job);
+                compute.backlog.push(port, job, message)
             }
             None => Err(message),
         };

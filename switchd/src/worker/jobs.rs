@@ -97,10 +97,11 @@ pub(super) struct Compute {
 }
 
 impl Compute {
-    pub(super) fn new(engine: Engine) -> Self {
+    /// Nothing waits; messages arrive at so many ports.
+    pub(super) fn new(engine: Engine, ports: usize) -> Self {
         Self {
             engine,
-            backlog: Backlog::default(),
+            backlog: Backlog::new(ports),
             out: Vec::with_capacity(2 * RANKS),
             ident: 0,
         }

@@ -326,7 +326,8 @@ impl<Q: QueueIo> Worker<Q> {
                 WorkerCommand::Observe(observer) => self.observer = observer,
                 WorkerCommand::Compensate(it) => self.compensator = it,
                 WorkerCommand::Compute(engine) => {
-                    self.compute = Some(Box::new(Compute::new(*engine)));
+                    let ports = self.stats.ports.len();
+                    self.compute = Some(Box::new(Compute::new(*engine, ports)));
                 }
                 WorkerCommand::DeleteJob(job) => self.delete_job(job, now),
                 WorkerCommand::Hold { port, classes } => {

@@ -16,11 +16,17 @@ pub(super) fn computing(workers: usize) -> Switch {
 
 /// The same without `[compute]`.
 fn without_jobs(workers: usize) -> Switch {
-    let mut switch = Switch::new(2, workers);
+    of_ports(2, workers)
+}
+
+/// The same with so many ports.
+fn of_ports(ports: usize, workers: usize) -> Switch {
+    let mut switch = Switch::new(ports, workers);
+    let group = GroupId(u32::try_from(ports).expect("few ports"));
     switch.tables(|tables| tables.groups.push(Group::Local));
     for own in ["10.0.0.254/32", "fd00:0::254/128"] {
         let own = own.parse().expect("a prefix");
-        switch.fib.insert(own, GroupId(2)).expect("room");
+        switch.fib.insert(own, group).expect("room");
     }
     switch
 }
@@ -197,14 +203,15 @@ fn contribution(job: u32, rank: u16, sequence: u64) -> Packet<'static> {
     }
 }
 
-/// As many messages arrive at once, beside what the queues of the ports bring.
-fn flood(switch: &mut Switch, bytes: &[u8], count: usize) {
-    let parsed = crate::ingress::parse::parse(bytes, mac(0, false)).expect("a packet");
+/// As many messages arrive at once at a port, beside what the queues of the ports bring.
+fn flood(switch: &mut Switch, port: u16, bytes: &[u8], count: usize) {
+    let own = mac(port.into(), false);
+    let parsed = crate::ingress::parse::parse(bytes, own).expect("a packet");
     for _ in 0..count {
         let worker = &mut switch.workers[0];
         let frame = worker.devices.pool.take_chain(bytes).expect("free frames");
         let origin = super::super::dispatch::Origin {
-            ingress: PortId(0),
+            ingress: PortId(port),
             trace: crate::id::TraceId::NONE,
             flow: None,
             since: switch.now,
@@ -244,7 +251,7 @@ fn floods_are_lost_by_reason() {
     let alive = frame(0, false, &packet(3, 0, Message::Alive));
     let mut offered = 0;
     for sequence in 0..40 {
-        flood(&mut switch, &alive, most);
+        flood(&mut switch, 0, &alive, most);
         offered += most as u64;
         for rank in [0, 1] {
             let chunk = contribution(JOB, rank, sequence);
@@ -299,6 +306,48 @@ fn floods_are_lost_by_reason() {
     assert_eq!(told.collect::<Vec<_>>(), [runs, over]);
 }
 
+/// SW-42, SW-51: a flood from another port in a job's own name, in those of its members and of all
+/// other jobs, costs the job nothing: each of its results leaves in the turn in which the last
+/// contribution comes, and no member is told to send less.
+#[test]
+fn floods_in_the_name_of_a_job_cost_it_nothing() {
+    const JOB: u32 = 4;
+    // These have all hashes that there are.
+    for jobs in [vec![JOB], (0..64).collect()] {
+        let mut switch = of_ports(3, 1);
+        set(&mut switch, &Settings::default());
+        for rank in [0, 1] {
+            let join = packet(JOB, rank, Message::Join(joining(rank)));
+            switch.offer(rank.into(), &frame(rank.into(), false, &join));
+        }
+        assert_eq!(switch.run().iter().map(Vec::len).sum::<usize>(), 2);
+        let each = Backlog::<()>::ALONE / jobs.len() + 1;
+        for sequence in 0..40 {
+            for job in &jobs {
+                let stranger = contribution(*job, 0, sequence);
+                flood(&mut switch, 2, &frame(2, false, &stranger), each);
+            }
+            for rank in [0, 1] {
+                let chunk = contribution(JOB, rank, sequence);
+                switch.offer(rank.into(), &frame(rank.into(), false, &chunk));
+            }
+            switch.turn();
+            assert!(switch.stats[0].compute.waiting.get() >= 1_000);
+            let left = pick_up(&mut switch);
+            for rank in [0, 1] {
+                let (result, ..) = said(left[rank].last().expect("a result"));
+                let Message::Result(chunk) = result.message else {
+                    panic!("{result:?}");
+                };
+                assert_eq!((left[rank].len(), chunk.sequence), (1, sequence));
+                assert!(!result.flags.contain(Flags::CE), "chunk {sequence}");
+            }
+        }
+        assert!(switch.dropped(DropReason::ComputeFull) > 0);
+        assert!(switch.dropped(DropReason::ComputeStranger) > 0);
+    }
+}
+
 /// SW-42, SW-51: a flood that one port brings is served as fast as it comes, and nothing is lost;
 /// what is no message stays what it was, a packet that the kernel should have.
 #[test]
@@ -331,7 +380,7 @@ fn a_job_that_waits_too_long_loses_by_reason() {
     let message = frame(0, false, &packet(3, 0, Message::KeepAlive));
     let most = Backlog::<()>::ALONE;
     switch.turn();
-    flood(&mut switch, &message, most + 3);
+    flood(&mut switch, 0, &message, most + 3);
     assert_eq!(switch.dropped(DropReason::ComputeFull), 3);
     assert_eq!(switch.workers[0].held(), most);
     for _ in 0..50 {

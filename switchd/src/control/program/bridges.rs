@@ -12,6 +12,7 @@
 //! Workers learn of a station before the steering programs do, and forget it at least a second
 //! after them. So no frame that a program has sent to a worker is lost for being unknown there.
 
+use super::shares::Shares;
 use crate::id::PortId;
 use crate::tables::PortEntry;
 use crate::tables::bridge::{BridgeId, BridgePort, Bridging, Fdb, Station, StationUse};
@@ -90,9 +91,9 @@ struct Leaving {
 /// The bridges.
 #[derive(Debug)]
 pub(super) struct Bridges {
-    /// Stations, other than the bridges themselves, that are followed at most; 0: ports of bridges
-    /// are left to the kernel.
-    limit: usize,
+    /// Places for stations other than the bridges themselves; none: ports of bridges are left to
+    /// the kernel.
+    shares: Shares,
     /// Numbers of bridges, by interface.
     numbers: BTreeMap<u32, BridgeId>,
     /// By port.
@@ -100,10 +101,6 @@ pub(super) struct Bridges {
     /// Ports that are members, by interface.
     port_of: HashMap<u32, PortId>,
     known: HashMap<FdbKey, Known>,
-    /// Those among them that are not the bridges themselves.
-    counted: usize,
-    /// Stations that found no place.
-    lacking: BTreeSet<FdbKey>,
     /// Numbers of stations that are free, below the first that was never used.
     free: Vec<u32>,
     unused: u32,
@@ -145,13 +142,11 @@ impl Bridges {
     /// Nothing is known. At most `limit` stations will be; `seed` is that of their database.
     pub(super) fn new(limit: usize, seed: u64) -> Self {
         Self {
-            limit,
+            shares: Shares::new(limit),
             numbers: BTreeMap::new(),
             members: Vec::new(),
             port_of: HashMap::new(),
             known: HashMap::new(),
-            counted: 0,
-            lacking: BTreeSet::new(),
             free: Vec::new(),
             unused: 0,
             leaving: Vec::new(),
@@ -194,17 +189,17 @@ impl Bridges {
 
     /// Whether ports of bridges are served at all.
     pub(super) fn is_on(&self) -> bool {
-        self.limit > 0
+        self.shares.limit() > 0
     }
 
     /// Stations that found no place.
     pub(super) fn lacking(&self) -> usize {
-        self.lacking.len()
+        self.shares.lacking()
     }
 
     /// Stations that have a place, other than the bridges themselves.
     pub(super) fn stations(&self) -> usize {
-        self.counted
+        self.shares.held()
     }
 
     /// Where a station is; `None`: the workers and programs do not know it.
@@ -241,7 +236,7 @@ impl Bridges {
         stations: &BTreeSet<FdbKey>,
     ) -> BridgeUpdate {
         let mut update = BridgeUpdate::default();
-        if self.limit == 0 {
+        if !self.is_on() {
             return update;
         }
         let mut stations: Vec<FdbKey> = stations.iter().copied().collect();
@@ -250,14 +245,12 @@ impl Bridges {
             stations = of_bridges.chain(self.known.keys().copied()).collect();
             stations.sort_unstable();
             stations.dedup();
-            self.lacking.clear();
+            self.shares.give_up_all();
         }
         for key in stations {
             self.refresh_station(mirror, key, &mut update);
         }
-        while self.counted < self.limit
-            && let Some(key) = self.lacking.pop_first()
-        {
+        while let Some(key) = self.shares.next() {
             self.refresh_station(mirror, key, &mut update);
         }
         update
@@ -340,7 +333,7 @@ impl Bridges {
     }
 
     fn refresh_station(&mut self, mirror: &Mirror, key: FdbKey, update: &mut BridgeUpdate) {
-        self.lacking.remove(&key);
+        self.shares.give_up(&key);
         let bridge = self.numbers.get(&key.bridge).copied();
         let entry = mirror.fdb_entry(&key);
         let (Some(bridge), Some(entry)) = (bridge, entry) else {
@@ -372,14 +365,16 @@ impl Bridges {
             }
         }
         let had = before.is_some_and(|before| before.place != StationPlace::Local);
-        if place != StationPlace::Local && !had && self.counted >= self.limit {
-            self.forget(key, update);
-            self.lacking.insert(key);
+        let needs_place = place != StationPlace::Local && !had;
+        if needs_place && self.shares.are_taken() && !self.make_room(key, entry.ifindex, update) {
             return;
         }
         self.drop_number(key, before);
-        self.counted -= usize::from(had);
-        self.counted += usize::from(place != StationPlace::Local);
+        if place == StationPlace::Local {
+            self.shares.release(&key);
+        } else {
+            self.shares.hold(key, entry.ifindex);
+        }
         let number = self.take_number(key, bridge, place, update);
         let known = Known {
             place,
@@ -393,12 +388,27 @@ impl Bridges {
             .push((station_key(key, bridge), Some(place)));
     }
 
+    /// Finds a place for a station that has none, where all are taken. Without one it is unknown.
+    fn make_room(&mut self, key: FdbKey, ifindex: u32, update: &mut BridgeUpdate) -> bool {
+        self.forget(key, update);
+        self.shares.lack(key, ifindex);
+        let ports = &self.port_of;
+        let is_member = |ifindex| ports.contains_key(&ifindex);
+        let yielding = self.shares.yielding(ifindex, ports.len(), is_member);
+        let Some((other, from)) = yielding else {
+            return false;
+        };
+        self.forget(other, update);
+        self.shares.lack(other, from);
+        true
+    }
+
     /// A station is unknown from now on.
     fn forget(&mut self, key: FdbKey, update: &mut BridgeUpdate) {
         let Some(before) = self.known.remove(&key) else {
             return;
         };
-        self.counted -= usize::from(before.place != StationPlace::Local);
+        self.shares.release(&key);
         self.drop_number(key, Some(before));
         update
             .stations

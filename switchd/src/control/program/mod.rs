@@ -37,6 +37,7 @@ mod ports;
 mod prefixes;
 mod punted;
 mod render;
+mod shares;
 mod source_rules;
 mod sources;
 mod spec;

@@ -313,6 +313,38 @@ fn stations_beyond_the_limit_wait_for_room() {
     assert_eq!(rig.program.stations(), (2, 0));
 }
 
+/// SW-1: one port that has taken all places yields those of another port's share, and no more; what
+/// becomes free is for the port that has fewest.
+#[test]
+fn one_port_does_not_starve_the_others() {
+    let mut rig = Rig::bridged(8);
+    let learned = |last, port| station(0, last, port, FdbKind::Learned);
+    rig.feed((0..20).map(|last| learned(last, 1)).collect());
+    assert_eq!(rig.program.stations(), (8, 12));
+    rig.feed(vec![learned(50, 2)]);
+    assert_eq!(rig.told(0, 50), Some(StationPlace::Port(1)));
+    assert_eq!(rig.program.stations(), (8, 13));
+    // The half of a port of two, and no station of a port that has no more than that.
+    rig.feed((51..60).map(|last| learned(last, 2)).collect());
+    let held = |rig: &Rig, range: std::ops::Range<u8>| {
+        let known = range.filter(|last| rig.told(0, *last).is_some());
+        known.count()
+    };
+    assert_eq!((held(&rig, 0..20), held(&rig, 50..60)), (4, 4));
+    assert_eq!(rig.program.stations(), (8, 22));
+    // It floods on, also with what had a place before.
+    rig.feed((0..20).map(|last| without(learned(last, 1))).collect());
+    assert_eq!((held(&rig, 0..20), held(&rig, 50..60)), (0, 8));
+    rig.feed((0..20).map(|last| learned(last, 1)).collect());
+    assert_eq!((held(&rig, 0..20), held(&rig, 50..60)), (4, 4));
+    // A third interface, which is no port of the switch, has its share, too.
+    rig.feed((100..105).map(|last| learned(last, 9)).collect());
+    assert_eq!(held(&rig, 100..105), 2);
+    rig.feed(vec![without(learned(100, 9)), without(learned(101, 9))]);
+    assert_eq!(held(&rig, 102..105), 2, "those of the port that has fewest");
+    assert_eq!(rig.program.stations().0, 8);
+}
+
 /// SW-1: learned stations whose frames the workers saw are for the kernel to remember, once each
 /// time; static ones need no memory.
 #[test]

@@ -336,6 +336,28 @@ impl Engine {
         live < all && forming < (all / 4).max(1) && alone < (all / 2).max(1)
     }
 
+    /// Bytes that a job may take which begins from a port, in place of another one or beside all:
+    /// of what is free, so much that the jobs which were begun there and form have a quarter of all
+    /// memory at most, and those that have no member elsewhere a half.
+    fn room(&self, port: PortId, instead: Option<usize>) -> usize {
+        let (mut forming, mut alone) = (0, 0);
+        for (at, job) in self.jobs.iter().enumerate() {
+            if job.founder != port || instead == Some(at) {
+                continue;
+            }
+            if job.phase == Phase::Forming {
+                forming += job.memory;
+            }
+            if job.is_of_one_port() {
+                alone += job.memory;
+            }
+        }
+        let all = self.settings.memory;
+        let free = self.free + instead.map_or(0, |at| self.jobs[at].memory);
+        free.min((all / 4).saturating_sub(forming))
+            .min((all / 2).saturating_sub(alone))
+    }
+
     /// Forgets the job that has been over for longest: it is remembered only while there is room.
     fn forget_one(&mut self) {
         let over = self
@@ -381,8 +403,8 @@ impl Engine {
         if !is_held && !self.has_place(datagram.peer.port) {
             return Err(Reason::TooManyJobs);
         }
-        let free = self.free + instead.map_or(0, |at| self.jobs[at].memory);
-        let (slots, memory) = self.grant(join, free).ok_or(Reason::Full)?;
+        let room = self.room(datagram.peer.port, instead);
+        let (slots, memory) = self.grant(join, room).ok_or(Reason::Full)?;
         let parent = |remote: &SocketAddr| {
             let local = address.map(|it| SocketAddr::new(it, settings.port));
             Parent::new(
@@ -417,13 +439,13 @@ impl Engine {
 
     /// Slots for a job, and the bytes that they take: as many as it wants, or half of them, and so
     /// on, as so much memory is enough for.
-    fn grant(&self, join: &Join, free: usize) -> Option<(u16, usize)> {
+    fn grant(&self, join: &Join, room: usize) -> Option<(u16, usize)> {
         let trees = join.levels().first().map_or(1, |level| level.trees.max(1));
         let mut each = power_of_two(join.slots.min(self.settings.slots) / trees);
         while each > 0 {
             let slots = each.checked_mul(trees)?;
             let memory = memory_of(slots, join);
-            if memory <= free {
+            if memory <= room {
                 return Some((slots, memory));
             }
             each /= 2;

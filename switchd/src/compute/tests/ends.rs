@@ -225,7 +225,8 @@ fn a_job_goes_on_if_the_next_one_cannot_be() {
     tight.pass(Span::from_millis(12));
     let memory = tight.switches[0].stats.memory.get();
     let settings = Settings {
-        memory: usize::try_from(memory).expect("small"),
+        // A job that forms may have a quarter.
+        memory: 4 * usize::try_from(memory).expect("small"),
         jobs: 1,
         ..Settings::default()
     };
@@ -329,6 +330,49 @@ fn revived_jobs_count() {
     assert_eq!(say_of(&mut world, from, (15, 0, 0), join(2)), Ok(()));
     assert_eq!(forming(&world), 5);
     assert_eq!(refused(&world, Reason::TooManyJobs), 12);
+}
+
+/// SW-42: one port cannot take all memory with jobs that nobody else joins: those of another port
+/// have as many slots as before.
+#[test]
+fn one_port_does_not_take_all_memory() {
+    let mut world = World::new(1);
+    let settings = Settings {
+        jobs: 64,
+        ..Settings::default()
+    };
+    let memory = settings.memory as u64;
+    world
+        .switches
+        .push(Switch::new(switch_address(0), settings));
+    // What one member alone asks for runs at once.
+    let join = |size| Join {
+        slots: 1024,
+        payload: 1400,
+        ..Join::new(1, 0, size)
+    };
+    let taken = |world: &World| world.switches[0].stats.memory.get();
+    let mut whole = 0;
+    for (port, (size, share)) in (1..).zip([(2, memory / 4), (1, memory / 2)]) {
+        let before = taken(&world);
+        for job in 0..16 {
+            let job = (100 * u32::from(port) + job, 0, 0);
+            let join = Message::Join(join(size));
+            assert_eq!(say_of(&mut world, member_address(port), job, join), Ok(()));
+            if whole == 0 {
+                whole = taken(&world);
+            }
+        }
+        let more = taken(&world) - before;
+        assert!(more <= share && more > share / 2, "{more} of {share}");
+    }
+    let another = member_address(3);
+    for job in [1, 2] {
+        let before = taken(&world);
+        let message = Message::Join(join(2));
+        assert_eq!(say_of(&mut world, another, (job, 0, 0), message), Ok(()));
+        assert_eq!(taken(&world) - before, whole);
+    }
 }
 
 /// SW-42: what happens to a job is told, each thing once: that it runs, how it ends, and who was

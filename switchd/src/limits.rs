@@ -116,7 +116,8 @@ pub const ICMP_PEER_BURST: u64 = 6;
 /// four seconds.
 pub const ICMP_PEERS: usize = 4096;
 
-/// The same for errors by which senders find out the MTU of their path: ten times as many.
+/// The same for errors by which senders find out the MTU of their path, for each port at which
+/// their packets arrive: ten times as many.
 pub const ICMP_TOO_BIG_INTERVAL: Span = Span::from_micros(100);
 
 /// How long a port may make up for having been served late, unless configured otherwise: as long as

@@ -1,7 +1,7 @@
 //! ICMP errors: telling a sender what became of its packet.
 
 use crate::id::PortId;
-use crate::limits::{ICMP_BURST, ICMP_PEER_BURST, ICMP_PEERS, ICMP_TOO_BIG_INTERVAL};
+use crate::limits::{ICMP_BURST, ICMP_PEER_BURST, ICMP_PEERS, ICMP_TOO_BIG_INTERVAL, MAX_PORTS};
 use crate::packet::{Parsed, Version};
 use crate::tables::PortEntry;
 use crate::tables::errors::{ErrorRules, PeerRules};
@@ -17,17 +17,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Limits how many errors a worker sends (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f), in all and to each
 /// destination, as Linux does. Those by which senders find out the MTU of their path are not
 /// counted among the others: Linux does not limit them at all, and a sender that does not hear them
-/// loses all that it sends.
-#[derive(Debug, Default)]
+/// loses all that it sends. Each port at which packets arrive has as many of these as it would have
+/// alone.
+#[derive(Debug)]
 pub struct Limiter {
     rules: ErrorRules,
     /// When errors that are limited may come in a burst again.
     errors: Time,
-    /// The same of the others.
-    others: Time,
+    /// The same of the others, by port.
+    others: Box<[Time; MAX_PORTS]>,
     peers: Peers,
     /// Identification of the last error of IPv4.
     ident: u16,
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Self {
+            rules: ErrorRules::default(),
+            errors: Time::ZERO,
+            others: Box::new([Time::ZERO; MAX_PORTS]),
+            peers: Peers::default(),
+            ident: 0,
+        }
+    }
 }
 
 /// Takes one token of a bucket that is full at `full_at`, and holds `burst` of them. A bucket that
@@ -60,8 +73,9 @@ impl Limiter {
         self.ident
     }
 
-    /// Whether an error may be sent to a destination now; takes it from its buckets.
-    pub fn allows(&mut self, problem: Problem, to: IpAddr, now: Time) -> bool {
+    /// Whether an error about a packet that arrived at a port may be sent to a destination now;
+    /// takes it from its buckets.
+    pub fn allows(&mut self, problem: Problem, (ingress, to): (PortId, IpAddr), now: Time) -> bool {
         let rules = &self.rules;
         let (peer, icmp_type) = match to {
             IpAddr::V4(_) => (rules.v4, problem.type_v4()),
@@ -69,7 +83,8 @@ impl Limiter {
         };
         if matches!(problem, Problem::TooBig { .. }) || !peer.limits(icmp_type) {
             let limit = (ICMP_TOO_BIG_INTERVAL, ICMP_BURST);
-            return take(&mut self.others, limit, now);
+            let bucket = self.others.get_mut(ingress.index());
+            return bucket.is_some_and(|bucket| take(bucket, limit, now));
         }
         let limit = (rules.interval, u64::from(rules.burst.max(1)));
         self.peers.allow(to, peer.interval, now) && take(&mut self.errors, limit, now)
@@ -195,25 +210,26 @@ impl Speaker {
     }
 }
 
-/// Decides about the error for a packet that arrived at `port`, and makes it. Its MAC addresses are
-/// filled in by forwarding.
+/// Decides about the error for a packet that arrived at `ingress`, and makes it. Its MAC addresses
+/// are filled in by forwarding.
 pub fn answer(
     limiter: &mut Limiter,
     pool: &mut FramePool,
     (frame, parsed): (&[u8], &Parsed),
     problem: Problem,
-    port: Speaker,
+    (ingress, speaker): (PortId, Speaker),
     now: Time,
 ) -> Answer {
     if !may_be_reported(frame, parsed) {
         return Answer::Silence;
     }
-    let allowed = sender(frame, parsed).is_some_and(|to| limiter.allows(problem, to, now));
+    let sender = sender(frame, parsed);
+    let allowed = sender.is_some_and(|to| limiter.allows(problem, (ingress, to), now));
     if !allowed {
         return Answer::Suppressed;
     }
     let ident = limiter.next_ident();
-    about((frame, parsed), problem, port, ident, pool).map_or(Answer::Suppressed, Answer::Send)
+    about((frame, parsed), problem, speaker, ident, pool).map_or(Answer::Suppressed, Answer::Send)
 }
 
 /// The source of a packet.
@@ -375,7 +391,9 @@ mod tests {
         let expired = Problem::TimeExceeded;
         let mut now = Time::from_nanos(1);
         let sent = |limiter: &mut Limiter, to, problem, now| {
-            (0..20).filter(|_| limiter.allows(problem, to, now)).count()
+            (0..20)
+                .filter(|_| limiter.allows(problem, (PortId(0), to), now))
+                .count()
         };
         assert_eq!(sent(&mut limiter, to(1), expired, now), 6);
         assert_eq!(sent(&mut limiter, to(2), Problem::NoRoute, now), 6);
@@ -418,9 +436,10 @@ mod tests {
         let now = Time::from_nanos(1);
         let to = |n: u32| IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 + n));
         let few = (0..100).flat_map(|n| std::iter::repeat_n(to(n), 20));
-        let sent = few.filter(|to| limiter.allows(Problem::NoRoute, *to, now));
+        let sent = few.filter(|to| limiter.allows(Problem::NoRoute, (PortId(0), *to), now));
         assert_eq!(sent.count(), 600);
-        let many = (0..100_000).filter(|n| limiter.allows(Problem::NoRoute, to(*n), now));
+        let many =
+            (0..100_000).filter(|n| limiter.allows(Problem::NoRoute, (PortId(0), to(*n)), now));
         assert!(many.count() >= 99_900);
         assert_eq!(limiter.peers.0.len() * PEER_WAYS, ICMP_PEERS);
     }

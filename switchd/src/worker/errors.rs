@@ -66,6 +66,7 @@ impl<Q: QueueIo> Worker<Q> {
         let speaker = self.set_source_v6(tables, packet, origin.ingress, speaker);
         let (limiter, pool) = (&mut self.limiter, &mut self.devices.pool);
         let counters = &self.stats.ports[origin.ingress.index()];
+        let speaker = (origin.ingress, speaker);
         let frame = match answer(limiter, pool, packet, problem, speaker, origin.now) {
             Answer::Send(frame) => frame,
             Answer::Suppressed => return counters.icmp_suppressed.add(1),

@@ -306,6 +306,26 @@ fn path_mtu_discovery_has_a_limit_of_its_own() {
     assert_eq!(left[0][0][34..36], [3, 4]);
 }
 
+/// SW-1: packets that are too long use up the errors of the port at which they arrive, and of no
+/// other one: each sender finds out the MTU of its path.
+#[test]
+fn each_port_has_its_own_path_mtu_errors() {
+    let mut switch = Switch::new(3, 1);
+    let long = |from| Udp {
+        from,
+        payload: 1500,
+        ..Udp::to("10.2.0.9")
+    };
+    for _ in 0..1000 {
+        switch.offer(0, &long(0).frame());
+    }
+    switch.offer(1, &long(1).frame());
+    let left = switch.run();
+    assert!(left[0].len() < 1000, "{}", left[0].len());
+    assert_eq!(left[1].len(), 1);
+    assert_eq!(left[1][0][34..36], [3, 4]);
+}
+
 /// SW-1, SW-2: the route to the sender of a packet may be newer than the tables that the packet's
 /// batch was forwarded by: the error takes it, with newer tables.
 #[test]

@@ -33,12 +33,12 @@ impl State {
             }
             Request::Reload => Answer::Reloaded(self.reload()?),
             Request::ClearCounters => {
-                self.baseline = Baseline {
-                    ports: self.all_ports(),
-                    queues: self.all_queues(now),
-                    drops: self.all_drops(),
-                    pfc: self.all_pfc(now, false),
-                };
+                self.baseline = Baseline::new(
+                    self.all_ports(),
+                    self.all_queues(now),
+                    self.all_drops(),
+                    self.all_pfc(now, false),
+                );
                 Answer::Done
             }
             Request::Show(show) => {

@@ -524,6 +524,7 @@ impl State {
         self.change_device(slot, &settings, device.clone());
         let before = &self.routing.publisher().ports()[slot];
         let text = format!("it was {} before", before.name);
+        self.baseline.rename(&before.name, &settings.name);
         let entry = PortEntry {
             name: settings.name.clone(),
             mtu: u16::try_from(mtu_limit(Mode::NativeCopy, &device.driver)).unwrap_or(u16::MAX),

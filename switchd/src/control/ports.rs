@@ -405,13 +405,16 @@ impl State {
         for (number, queue) in queues.into_iter().enumerate() {
             hands[(slot + number) % count].push(queue);
         }
+        if self.porter.is_none() {
+            return;
+        }
+        let before = self.slots.succeed(slot);
+        if let Some(before) = &before {
+            self.forget_port(slot, before);
+        }
         let Some(porter) = &mut self.porter else {
             return;
         };
-        let before = self.slots.succeed(slot);
-        if let Some(before) = &before {
-            self.baseline.forget(before);
-        }
         for (worker, queues) in hands.into_iter().enumerate() {
             let command = QueueCommand::Attach {
                 port: port_id(slot),
@@ -421,6 +424,13 @@ impl State {
             porter.tell(worker, command);
         }
         porter.flush(self.workers.iter().map(|it| (&it.queues, &it.waker)));
+    }
+
+    /// Another port has this slot from now on: its counters begin again, and the worker holds no
+    /// queue of it.
+    pub(super) fn forget_port(&mut self, slot: usize, before: &str) {
+        self.baseline.forget(before);
+        self.traffic.held[slot] = 0;
     }
 
     /// Closes a port that was just opened and is not taken into use.

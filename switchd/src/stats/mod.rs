@@ -305,34 +305,65 @@ impl Default for PortStats {
 impl PortStats {
     /// Begins to count from zero, as for another port. The worker calls it.
     pub fn restart(&self) {
+        // All of them by name: one that is new here cannot be left out.
+        let Self {
+            rx_packets,
+            rx_bytes,
+            tx_packets,
+            tx_bytes,
+            trimmed_sent,
+            trimmed_dropped,
+            pauses,
+            pauses_at,
+            held,
+            link_pauses,
+            icmp_sent,
+            cnps_made,
+            bridged_packets,
+            interface_packets,
+            compute_received,
+            compute_sent,
+            control_received,
+            control_sent,
+            fragmented,
+            fragments,
+            icmp_suppressed,
+            icmp_by_kernel,
+            csig,
+            int_signed,
+            drops,
+            queues,
+        } = self;
         let packets = [
-            &self.rx_packets,
-            &self.rx_bytes,
-            &self.tx_packets,
-            &self.tx_bytes,
-            &self.trimmed_sent,
-            &self.trimmed_dropped,
-            &self.pauses_at,
-            &self.held,
-            &self.icmp_sent,
-            &self.cnps_made,
-            &self.compute_received,
-            &self.compute_sent,
-            &self.control_received,
-            &self.control_sent,
-            &self.fragmented,
-            &self.fragments,
-            &self.icmp_suppressed,
-            &self.icmp_by_kernel,
+            rx_packets,
+            rx_bytes,
+            tx_packets,
+            tx_bytes,
+            trimmed_sent,
+            trimmed_dropped,
+            pauses_at,
+            held,
+            icmp_sent,
+            cnps_made,
+            bridged_packets,
+            interface_packets,
+            compute_received,
+            compute_sent,
+            control_received,
+            control_sent,
+            fragmented,
+            fragments,
+            icmp_suppressed,
+            icmp_by_kernel,
         ];
-        let pauses = self.pauses.iter().flat_map(PauseStats::all);
-        let queues = self.queues.iter().flat_map(QueueStats::all);
+        let pauses = pauses.iter().flat_map(PauseStats::all);
+        let queues = queues.iter().flat_map(QueueStats::all);
         let all = packets
             .into_iter()
-            .chain(&self.link_pauses)
-            .chain(&self.drops)
-            .chain(self.csig.all())
-            .chain(&self.int_signed);
+            .chain(link_pauses)
+            .chain(drops)
+            .chain(csig.all())
+            .chain(int_signed);
         for counter in all.chain(pauses).chain(queues) {
             counter.set(0);
         }
@@ -420,6 +451,19 @@ mod tests {
         assert_eq!(stats.longest_gap(), Span::ZERO);
         stats.note_gap(Span::from_micros(20));
         assert_eq!(stats.longest_gap(), Span::from_micros(20));
+    }
+
+    /// MG-7: a port that has the number of another one begins to count from zero, also what it
+    /// bridges and what it forwards for interfaces.
+    #[test]
+    fn another_port_begins_from_zero() {
+        let stats = PortStats::default();
+        stats.rx_packets.add(7);
+        stats.bridged_packets.add(5);
+        stats.interface_packets.add(3);
+        assert_ne!(format!("{stats:?}"), format!("{:?}", PortStats::default()));
+        stats.restart();
+        assert_eq!(format!("{stats:?}"), format!("{:?}", PortStats::default()));
     }
 
     /// SW-31: the time of a pause that runs grows while nobody counts, and not beyond its end.

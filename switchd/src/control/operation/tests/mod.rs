@@ -270,6 +270,38 @@ fn holds_add_up_and_are_released() {
     );
 }
 
+/// SW-15, MG-7: a port that comes in the place of another one has no queue that is held, and its
+/// counters are not those that the other one had when they were cleared.
+#[test]
+fn another_port_has_nothing_of_the_one_before() {
+    let mut bench = Bench::new("ports = [\"p*\"]\n");
+    let hold = |queue| HoldRequest {
+        port: "p1".to_owned(),
+        queue,
+        release: false,
+    };
+    bench.state.hold(&hold(3)).unwrap();
+    assert_eq!(bench.state.held_queues().count(), 1);
+    bench.state.workers[0].stats.ports[0].rx_packets.add(7);
+    let clear = Request::ClearCounters;
+    bench.state.answer(&clear, Time::ZERO).unwrap();
+    bench.state.forget_port(0, "p1");
+    assert_eq!(bench.state.held_queues().count(), 0);
+    let Answer::Ports(ports) = bench.show(Topic::Ports) else {
+        panic!()
+    };
+    assert_eq!(ports[0].rx_packets, 7);
+    bench.state.hold(&hold(0)).unwrap();
+    let told = bench
+        .commands
+        .try_iter()
+        .filter_map(|command| match command {
+            WorkerCommand::Hold { classes, .. } => Some(classes),
+            _ => None,
+        });
+    assert_eq!(told.collect::<Vec<_>>(), [0b1000, 0b0001]);
+}
+
 /// SW-10: regions, groups, thresholds and watermarks are shown as the ledger has them, and
 /// watermarks begin anew.
 #[test]

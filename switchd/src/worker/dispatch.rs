@@ -233,6 +233,7 @@ impl<Q: QueueIo> Worker<Q> {
             frame,
             ingress,
             interface: parsed.interface,
+            pcp: parsed.pcp,
             since,
             trace,
         };

@@ -283,6 +283,7 @@ impl<Q: QueueIo> Worker<Q> {
             frame,
             ingress,
             interface,
+            pcp,
             since,
             trace,
             ..
@@ -301,6 +302,7 @@ impl<Q: QueueIo> Worker<Q> {
                 Ok(parsed) => {
                     let parsed = Parsed {
                         interface,
+                        pcp,
                         ..parsed
                     };
                     let group = self.forward.look_up_one(&parsed);

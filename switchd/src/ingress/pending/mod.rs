@@ -32,6 +32,8 @@ pub struct Waiting {
     pub ingress: PortId,
     /// The interface that it arrived by, if that is not the port itself.
     pub interface: InterfaceId,
+    /// The priority of its tag, which it may have lost by now.
+    pub pcp: u8,
     /// Since when it waits.
     pub since: Time,
     /// Which traced packet it is, if it is one.

@@ -1,6 +1,7 @@
 //! Packets that wait, and what they cost.
 
 use super::*;
+use crate::packet::NO_PCP;
 use common::xdp::frame::{FramePool, Region};
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -39,6 +40,7 @@ impl Rig {
             frame: self.pool.take_sized(64).expect("a free frame"),
             ingress: PortId(port),
             interface: 0,
+            pcp: NO_PCP,
             since: self.now,
             trace: TraceId::NONE,
         };

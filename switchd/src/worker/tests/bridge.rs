@@ -462,6 +462,35 @@ fn priorities_of_tags_count_where_packets_are_routed() {
     }
 }
 
+/// SW-11: the priority in the tag of a packet that waits for the address of its neighbour decides
+/// its class, too, when it leaves.
+#[test]
+fn packets_that_wait_keep_the_priority_of_their_tags() {
+    let mut switch = with_interfaces();
+    switch.tables(|tables| {
+        let mut policy = (*tables.traffic).clone();
+        policy.classify.priority_of_pcp = Some([0, 1, 2, 3, 4, 5, 6, 7]);
+        tables.traffic = Arc::new(policy);
+    });
+    let port = mac(2, false);
+    for (ingress, to, own, tag, class) in [
+        (1, 2, BRIDGE, Some(0xa005), 5),
+        (0, 2, BRIDGE, Some(0x6000), 3),
+        (0, 2, BRIDGE, None, 0),
+        (2, 1, port, Some(0xe007), 7),
+    ] {
+        switch.tables(|tables| tables.next_hops[to].mac = None);
+        let before = switch.stats[0].ports[to].queues[class].sent_packets.get();
+        let udp = Udp::to(&format!("10.{to}.0.1"));
+        switch.offer(ingress, &sent(&udp, (own, [9; 6]), tag));
+        assert!(switch.run()[to].is_empty());
+        switch.tables(|tables| tables.next_hops[to].mac = Some(mac(to, true)));
+        assert_eq!(switch.run()[to].len(), 1);
+        let after = switch.stats[0].ports[to].queues[class].sent_packets.get();
+        assert_eq!(after, before + 1, "{tag:?} is of class {class}");
+    }
+}
+
 /// A frame for an interface or between stations, in whatever VLAN, or of another protocol.
 fn any_frame(port: u16, random: &mut Pcg64Mcg) -> Vec<u8> {
     let mut one_of = |count: u32| random.next_u32() % count;

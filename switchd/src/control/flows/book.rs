@@ -58,6 +58,8 @@ pub struct Direction {
     parts: Vec<Part>,
     other: Option<(Key, Learned)>,
     is_client: bool,
+    /// Until when nothing had passed in the active time, as far as was seen.
+    quiet: Time,
     /// There were requests in it.
     asks: bool,
     acknowledged: Option<u32>,
@@ -87,6 +89,7 @@ impl Direction {
             parts: Vec::new(),
             other: None,
             is_client: false,
+            quiet: now,
             asks: false,
             acknowledged: None,
             rtt: (Span::ZERO, 0),
@@ -131,6 +134,13 @@ impl Direction {
         self.parts.iter().max_by_key(|part| part.counts.packets)
     }
 
+    /// Notes whether something has passed in the active time by now.
+    fn look(&mut self, now: Time) {
+        if self.in_active_time() == Counts::default() {
+            self.quiet = now;
+        }
+    }
+
     fn measure(&mut self, elephant: Rate, now: Time) {
         let (bytes, since) = self.measured;
         let passed = now.since(since);
@@ -150,7 +160,9 @@ impl Direction {
         if counts == Counts::default() {
             return None;
         }
-        let first = self.begun.min(self.last);
+        // Slots know the first packet of all. Of a later active time it passed after the last look
+        // that saw none.
+        let first = self.quiet.min(self.last);
         let rate = mean_rate(counts.bytes, first, self.last);
         Some(Record {
             key: self.key,
@@ -170,7 +182,7 @@ impl Direction {
     /// The active time begins anew, and with it what is counted in it.
     fn begin_anew(&mut self, now: Time) {
         self.before = self.counts;
-        self.begun = now;
+        (self.begun, self.quiet) = (now, now);
         if self.rtt.1 == self.rtt_before {
             self.rtt_settled = self.rtt.1;
         }
@@ -260,6 +272,7 @@ impl Book {
         self.pair_by_data();
         self.tell_peers();
         for direction in self.directions.values_mut() {
+            direction.look(now);
             direction.measure(self.settings.elephant_rate, now);
         }
         let released = self.age(now);

@@ -42,6 +42,21 @@ impl Rig {
         }
     }
 
+    /// One that has records made.
+    fn exporting() -> Self {
+        let settings = Flows {
+            collector: "127.0.0.1:4739".to_owned(),
+            ..settings()
+        };
+        let all = observers(2, 16, Span::from_secs(10), 3);
+        let (observers, ends): (Vec<_>, Vec<Ends>) = all.into_iter().unzip();
+        Self {
+            observers,
+            book: Book::new(&settings, ends),
+            now: Time::ZERO + Span::from_secs(100),
+        }
+    }
+
     fn show(&mut self, worker: usize, frame: &[u8]) {
         let port = u16::try_from(worker).unwrap() + 1;
         show(&mut self.observers[worker], frame, port, self.now);
@@ -369,15 +384,7 @@ fn directions_of_several_workers_are_put_together() {
 /// what passed since the last one; all together have everything.
 #[test]
 fn records_have_everything_once() {
-    let mut rig = Rig::new(16);
-    let collector = "127.0.0.1:4739".to_owned();
-    let settings = Flows {
-        collector,
-        ..settings()
-    };
-    let all = observers(2, 16, Span::from_secs(10), 3);
-    let (observers, ends): (Vec<_>, Vec<Ends>) = all.into_iter().unzip();
-    (rig.observers, rig.book) = (observers, Book::new(&settings, ends));
+    let mut rig = Rig::exporting();
     let mut records = Vec::new();
     for psn in 0..25 {
         rig.exchange((1, 2), psn);
@@ -406,4 +413,32 @@ fn records_have_everything_once() {
     for pair in forward.windows(2) {
         assert!(pair[0].last <= pair[1].first && pair[1].first <= pair[1].last);
     }
+}
+
+/// SW-50: the record of an active time that began with silence starts where that ended, and its
+/// rate is that of what passed since.
+#[test]
+fn records_start_with_what_passes() {
+    let mut rig = Rig::exporting();
+    let begin = rig.now;
+    for psn in 0..11 {
+        rig.exchange((1, 2), psn);
+        rig.read();
+        rig.wait(1000);
+    }
+    for _ in 0..3 {
+        rig.read();
+        rig.wait(1000);
+    }
+    for psn in 11..20 {
+        rig.exchange((1, 2), psn);
+        rig.read();
+        rig.wait(1000);
+    }
+    let records = rig.book.take_records();
+    let times = |it: &Record| [it.first, it.last].map(|it| it.since(begin).nanos() / 1_000_000);
+    let forward = records.iter().filter(|it| it.key.qp() == 2);
+    let found: Vec<_> = forward.map(times).collect();
+    // The last look that saw nothing was a second before the first packet.
+    assert_eq!(found, [[0, 10_000], [13_000, 20_000]]);
 }

@@ -4,6 +4,7 @@ mod absence;
 mod compute;
 mod errors;
 mod flows;
+mod log;
 mod ports;
 mod support;
 mod traffic;

@@ -162,17 +162,22 @@ impl Rig {
 
     /// Starts the daemon and waits until it forwards.
     pub(crate) fn start(&mut self, options: &[&str]) {
-        self.start_until(options, "status");
+        self.start_until(options, "status", Stdio::inherit());
+    }
+
+    /// The same with a log of its own.
+    pub(crate) fn start_logging(&mut self, options: &[&str], log: impl Into<Stdio>) {
+        self.start_until(options, "status", log);
     }
 
     /// Starts the daemon and waits until it answers, whether it is well or not.
     pub(crate) fn start_unwell(&mut self, options: &[&str]) {
-        self.start_until(options, "ports");
+        self.start_until(options, "ports", Stdio::inherit());
     }
 
-    fn start_until(&mut self, options: &[&str], topic: &str) {
+    fn start_until(&mut self, options: &[&str], topic: &str, log: impl Into<Stdio>) {
         let mut command = self.daemon_command(options);
-        self.daemon = Some(command.stderr(Stdio::inherit()).spawn().expect("switchd"));
+        self.daemon = Some(command.stderr(log).spawn().expect("switchd"));
         eventually("answer of the daemon", || {
             self.ctl_output(&[topic]).status.success()
         });

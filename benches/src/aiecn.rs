@@ -84,6 +84,7 @@ fn entry(port: u16) -> PortEntry {
         link: Some(Rate::from_gbps(100)),
         icmp_v4: None,
         icmp_v6: None,
+        mtu_v6: u16::MAX,
         burst: 125_000,
         validation: SourceValidation::Off,
         csig: None,

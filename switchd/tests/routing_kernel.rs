@@ -47,6 +47,7 @@ fn routing() -> Routing {
         link: None,
         icmp_v4: None,
         icmp_v6: None,
+        mtu_v6: u16::MAX,
         burst: 125_000,
         validation: SourceValidation::Off,
         csig: None,

@@ -193,6 +193,7 @@ impl Real {
             link: None,
             icmp_v4: None,
             icmp_v6: None,
+            mtu_v6: u16::MAX,
             burst: 0,
             validation: SourceValidation::Off,
             csig: None,

@@ -118,6 +118,7 @@ impl Switch {
                 link: it.link.of(speed, speed),
                 icmp_v4: None,
                 icmp_v6: None,
+                mtu_v6: u16::MAX,
                 validation: SourceValidation::Off,
                 csig: it.csig,
                 int: it.int,

@@ -136,6 +136,7 @@ fn tables(duties: Duties) -> Tables {
         link: Some(Rate::from_gbps(100)),
         icmp_v4: None,
         icmp_v6: None,
+        mtu_v6: u16::MAX,
         // What all ports receive in a turn may have to leave by one.
         burst: if is_jumbo { 8 << 20 } else { 125_000 },
         validation: SourceValidation::Off,

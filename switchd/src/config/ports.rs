@@ -241,6 +241,7 @@ impl PortSettings {
             link: self.link.of(device.speed, speed),
             icmp_v4: None,
             icmp_v6: None,
+            mtu_v6: u16::MAX,
             burst: self.burst_bytes(speed),
             validation: self.source_validation,
             csig: self.csig.clone(),

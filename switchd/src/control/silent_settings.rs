@@ -10,7 +10,8 @@ use std::path::Path;
 pub struct SilentSettings {
     /// `net.ipv4.conf.*.accept_local`.
     pub accept_own: AcceptOwn,
-    /// `net.ipv6.conf.*.disable_ipv6`, `ignore_routes_with_linkdown` and `hop_limit`.
+    /// `net.ipv6.conf.*.disable_ipv6`, `ignore_routes_with_linkdown`, `hop_limit` and
+    /// `mtu`.
     pub ipv6: Ipv6Links,
     /// `net.ipv4.icmp_*` and `net.ipv6.icmp.*`.
     pub errors: ErrorRules,
@@ -21,15 +22,15 @@ const BURST: u64 = 50;
 const PER_SECOND: u64 = 1000;
 
 impl SilentSettings {
-    /// Reads those of this namespace, of these interfaces by number and name, and for so many
+    /// Reads those of this namespace, of these interfaces by number, name and MTU, and for so many
     /// workers that share what the machine may send.
-    pub fn read(links: impl Iterator<Item = (u32, String)>, workers: usize) -> Self {
+    pub fn read(links: impl Iterator<Item = (u32, String, u32)>, workers: usize) -> Self {
         Self::read_from(Path::new("/proc/sys/net"), links, workers)
     }
 
     fn read_from(
         folder: &Path,
-        links: impl Iterator<Item = (u32, String)>,
+        links: impl Iterator<Item = (u32, String, u32)>,
         workers: usize,
     ) -> Self {
         let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
@@ -40,7 +41,7 @@ impl SilentSettings {
             ..AcceptOwn::default()
         };
         let mut ipv6 = Ipv6Links::default();
-        for (ifindex, name) in links {
+        for (ifindex, name, link_mtu) in links {
             let accepts = is_set(&format!("ipv4/conf/{name}/accept_local"));
             accept_own.of.extend(accepts.map(|it| (ifindex, it)));
             // What is set for all interfaces the kernel sets for each of them.
@@ -51,6 +52,12 @@ impl SilentSettings {
             let hop_limit = number(&format!("ipv6/conf/{name}/hop_limit"));
             if let Some(hop_limit) = hop_limit.and_then(|it| u8::try_from(it).ok()) {
                 ipv6.hop_limits.insert(ifindex, hop_limit);
+            }
+            let mtu = number(&format!("ipv6/conf/{name}/mtu"));
+            if let Some(mtu) = mtu.and_then(|it| u16::try_from(it).ok())
+                && u32::from(mtu) < link_mtu
+            {
+                ipv6.mtus.insert(ifindex, (link_mtu, mtu));
             }
             if of_it("ignore_routes_with_linkdown") {
                 ipv6.ignore_linkdown.insert(ifindex);
@@ -105,7 +112,7 @@ mod tests {
     #[test]
     fn settings_are_read_from_files() {
         let folder = tempfile::tempdir().unwrap();
-        let links = || [(3, "swp1".to_owned()), (4, "gone".to_owned())].into_iter();
+        let links = || [(3, "swp1".to_owned(), 1500), (4, "gone".to_owned(), 1500)].into_iter();
         let read = |workers| SilentSettings::read_from(folder.path(), links(), workers);
         let errors = read(1).errors;
         assert_eq!(errors.interval, Span::from_millis(1));
@@ -118,6 +125,7 @@ mod tests {
             ("ipv4/conf/swp1/accept_local", "1\n"),
             ("ipv6/conf/swp1/disable_ipv6", "1\n"),
             ("ipv6/conf/swp1/hop_limit", "99\n"),
+            ("ipv6/conf/swp1/mtu", "1400\n"),
             ("ipv4/ip_default_ttl", "77\n"),
             ("ipv6/conf/swp1/ignore_routes_with_linkdown", "0\n"),
             ("ipv4/icmp_msgs_per_sec", "500\n"),
@@ -140,6 +148,7 @@ mod tests {
         assert_eq!(ipv6.disabled, [3].into());
         assert_eq!(ipv6.ignore_linkdown, [].into());
         assert_eq!((&ipv6.hop_limits, errors.ttl), (&[(3, 99)].into(), 77));
+        assert_eq!(ipv6.mtus, [(3, (1500, 1400))].into());
         assert_eq!((errors.interval, errors.burst), (Span::from_millis(8), 1));
         assert_eq!((errors.v4.interval, errors.v4.types), (Span::ZERO, 1 << 11));
         assert_eq!(errors.v6.types, 0b11010 | 0b1111 << 60);

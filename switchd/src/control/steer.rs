@@ -180,8 +180,11 @@ impl State {
     fn take_silent_settings(&mut self) -> SteerChanges {
         let mirror = self.routing.mirror();
         let links = self.routing.program().watched_links();
-        let names = links.filter_map(|it| Some((it, mirror.link(it)?.name.clone())));
-        let settings = SilentSettings::read(names, self.workers.len());
+        let links = links.filter_map(|it| {
+            let link = mirror.link(it)?;
+            Some((it, link.name.clone(), link.mtu))
+        });
+        let settings = SilentSettings::read(links, self.workers.len());
         self.routing.set_silent(settings)
     }
 

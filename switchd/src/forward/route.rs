@@ -48,7 +48,8 @@ fn send(tables: &Tables, next_hop: NextHopId, parsed: &Parsed) -> Outcome<Hop> {
     let Some(hop) = tables.next_hop(next_hop) else {
         return Outcome::Dropped(DropReason::NoNextHop);
     };
-    let size = match leaves_by(tables, (hop.port, hop.mtu), parsed) {
+    let by_interface = hop.link_header.is_some();
+    let size = match leaves_by(tables, (hop.port, hop.mtu), by_interface, parsed) {
         Ok(size) => size,
         Err(refused) => return refused,
     };
@@ -59,7 +60,7 @@ fn send(tables: &Tables, next_hop: NextHopId, parsed: &Parsed) -> Outcome<Hop> {
         port: hop.port,
         next_hop,
         mac,
-        by_interface: hop.link_header.is_some(),
+        by_interface,
     };
     match size {
         Size::Fits => Outcome::Forwarded(hop),
@@ -79,11 +80,12 @@ enum Size {
 const LEAST_OF_V6: u16 = 1280;
 
 /// Whether the packet can leave by `port` on a route with this MTU, which an MTU of the port
-/// above it does not lift.
+/// above it does not lift. That of IPv6 is the port's own: the route has that of an interface.
 #[inline]
 fn leaves_by(
     tables: &Tables,
     (port, mtu): (PortId, u16),
+    by_interface: bool,
     parsed: &Parsed,
 ) -> Result<Size, Outcome<Hop>> {
     let Some(entry) = tables.port(port) else {
@@ -92,7 +94,10 @@ fn leaves_by(
     if !entry.up {
         return Err(Outcome::Dropped(DropReason::EgressDown));
     }
-    let mtu = entry.mtu.min(mtu);
+    let mtu = match parsed.version {
+        Version::V6 if !by_interface => entry.mtu.min(mtu).min(entry.mtu_v6),
+        _ => entry.mtu.min(mtu),
+    };
     if parsed.ip_len <= mtu {
         Ok(Size::Fits)
     } else if parsed.may_fragment {
@@ -125,7 +130,7 @@ fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Outcome
                 return expired;
             }
             let wait = |_| Outcome::Unresolved((*ifindex, parsed.destination()));
-            leaves_by(tables, (*port, *mtu), parsed).map_or_else(|refused| refused, wait)
+            leaves_by(tables, (*port, *mtu), false, parsed).map_or_else(|refused| refused, wait)
         }
         Some(Group::Prohibit) => Outcome::Answered(DropReason::Prohibited, Problem::Prohibited),
         Some(Group::Unreachable) => {

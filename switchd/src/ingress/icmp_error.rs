@@ -73,8 +73,8 @@ impl Limiter {
         self.ident
     }
 
-    /// Whether an error about a packet that arrived at a port may be sent to a destination now; takes
-    /// it from its buckets.
+    /// Whether an error about a packet that arrived at a port may be sent to a destination now;
+    /// takes it from its buckets.
     pub fn allows(&mut self, problem: Problem, (ingress, to): (PortId, IpAddr), now: Time) -> bool {
         let rules = &self.rules;
         let (peer, icmp_type) = match to {
@@ -210,8 +210,8 @@ impl Speaker {
     }
 }
 
-/// Decides about the error for a packet that arrived at `ingress`, and makes it. Its MAC addresses are
-/// filled in by forwarding.
+/// Decides about the error for a packet that arrived at `ingress`, and makes it. Its MAC addresses
+/// are filled in by forwarding.
 pub fn answer(
     limiter: &mut Limiter,
     pool: &mut FramePool,

@@ -63,6 +63,9 @@ pub struct PortEntry {
     pub up: bool,
     /// Longest IP packet that may be sent, in bytes.
     pub mtu: u16,
+    /// Longest IPv6 packet that is forwarded to its own neighbours, where that is less; 65535 is no
+    /// limit.
+    pub mtu_v6: u16,
     /// Speed that the egress shaper enforces, counted on the wire (preamble, frame check sequence
     /// and gap included); `None` for no shaper.
     pub speed: Option<Rate>,

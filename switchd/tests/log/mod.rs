@@ -3,8 +3,9 @@
 use crate::support::{Rig, eventually, privileged};
 use std::fs::File;
 
-/// MG-7: a daemon whose log is on a full disk starts, forwards and ends as others do, and counts the
-/// events that are lost. Without a log at all, a wrong configuration is still an exit with a status.
+/// MG-5: a daemon whose log is on a full disk starts, forwards and ends as others do, and counts
+/// the events that are lost. Without a log at all, a wrong configuration is still an exit with a
+/// status.
 #[test]
 fn a_full_log_disk_costs_lines_only() {
     if !privileged() {

@@ -64,6 +64,23 @@ fn sizes_and_route_mtus() {
     Rig::new("size", &[]).compare(&cases);
 }
 
+/// SW-1: an MTU of IPv6 that is less than that of the link holds for packets of IPv6, whether their
+/// neighbour is known or not, and for no others.
+#[test]
+fn an_mtu_of_ipv6_holds_for_ipv6() {
+    let udp6 = |dst: &str, len: usize| V6::new("2001:db8:1::2", dst).len(len).frame();
+    Rig::new("mtu6", &["net.ipv6.conf.p2.mtu=1400"]).compare(&[
+        (
+            "IPv4",
+            V4::new("10.1.0.2", "10.2.0.2").len(1500).df().frame(),
+        ),
+        ("fits", udp6("2001:db8:2::2", 1400)),
+        ("too big", udp6("2001:db8:2::2", 1401)),
+        ("too big by a gateway", udp6("2001:db8:13::1", 1500)),
+        ("too big for nobody", udp6("2001:db8:2::99", 1500)),
+    ]);
+}
+
 /// SW-1: sources that are no single host, that are the router's own, of another network, and
 /// destinations that are none.
 fn sources() -> Vec<Case> {

@@ -162,6 +162,7 @@ fn entry(number: u16) -> PortEntry {
         link: (number == 2).then(|| Rate::from_gbps(1)),
         icmp_v4: (number != 1).then(|| Ipv4Addr::new(10, 0, 0, 254)),
         icmp_v6: (number != 1).then(|| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0xfe)),
+        mtu_v6: u16::MAX,
         burst: 125_000,
         validation: SourceValidation::Off,
     }

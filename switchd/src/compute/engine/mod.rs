@@ -336,8 +336,8 @@ impl Engine {
         live < all && forming < (all / 4).max(1) && alone < (all / 2).max(1)
     }
 
-    /// Bytes that a job may take which begins from a port, in place of another one or beside all: of
-    /// what is free, so much that the jobs which were begun there and form have a quarter of all
+    /// Bytes that a job may take which begins from a port, in place of another one or beside all:
+    /// of what is free, so much that the jobs which were begun there and form have a quarter of all
     /// memory at most, and those that have no member elsewhere a half.
     fn room(&self, port: PortId, instead: Option<usize>) -> usize {
         let (mut forming, mut alone) = (0, 0);

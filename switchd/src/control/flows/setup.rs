@@ -191,8 +191,8 @@ mod tests {
         }
     }
 
-    /// SW-50: more connections are set up in a minute than may wait for their answer; an answer that
-    /// is sent again says the same.
+    /// SW-50: more connections are set up in a minute than may wait for their answer; an answer
+    /// that is sent again says the same.
     #[test]
     fn answered_requests_make_room() {
         let (mut setups, now) = (Setups::default(), Time::from_nanos(1));

@@ -16,6 +16,18 @@ pub struct Ipv6Links {
     pub ignore_linkdown: BTreeSet<u32>,
     /// The hop limit of what this machine sends by an interface.
     pub hop_limits: BTreeMap<u32, u8>,
+    /// The MTU of IPv6 of an interface that has a larger one: that, and its own.
+    pub mtus: BTreeMap<u32, (u32, u16)>,
+}
+
+impl Ipv6Links {
+    /// The MTU of IPv6 of an interface; 65535: that of the interface counts. The kernel forgets
+    /// what was set when the interface gets another one.
+    pub(super) fn mtu_of(&self, link: &Link) -> u16 {
+        let known = self.mtus.get(&link.index);
+        let known = known.filter(|(of_link, _)| *of_link == link.mtu);
+        known.map_or(u16::MAX, |(_, mtu)| *mtu)
+    }
 }
 
 /// The interfaces whose routes are not used now.

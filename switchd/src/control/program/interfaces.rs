@@ -23,6 +23,7 @@ use crate::tables::sources::ReversePath;
 use common::netlink::{BridgePort, FdbKey, Link, Mirror, Neighbour, NeighbourKey, PortVlan};
 use common::xdp::{PuntReason, StationPlace, VlanTag};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 const CUSTOMER_TAG: u16 = 0x8100;
@@ -55,6 +56,8 @@ struct Served {
     on: On,
     mac: [u8; 6],
     mtu: u16,
+    /// The same for neighbours of IPv6.
+    mtu_v6: u16,
 }
 
 /// How packets reach a neighbour behind an interface.
@@ -174,7 +177,10 @@ impl Interfaces {
         Ok(Adjacency {
             port,
             link_header: LinkHeader::new(served.mac, tag),
-            mtu: served.mtu,
+            mtu: match key.address {
+                IpAddr::V4(_) => served.mtu,
+                IpAddr::V6(_) => served.mtu_v6,
+            },
         })
     }
 
@@ -254,10 +260,12 @@ fn served(around: Surroundings<'_>, link: &Link) -> Option<Served> {
         }
         _ => return None,
     };
+    let mtu = u16::try_from(link.mtu).unwrap_or(u16::MAX);
     (link.mac == Some(mac)).then(|| Served {
         on,
         mac,
-        mtu: u16::try_from(link.mtu).unwrap_or(u16::MAX),
+        mtu,
+        mtu_v6: mtu.min(around.files.ipv6.mtu_of(link)),
     })
 }
 

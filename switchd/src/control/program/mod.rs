@@ -366,7 +366,8 @@ impl Program {
             self.note(mirror, change, &mut work);
         }
         if work.ports {
-            self.dirty |= ports::refresh(&mut self.tables.ports, &self.mtu_limits, mirror);
+            let limits = (&self.mtu_limits[..], &self.ipv6_links);
+            self.dirty |= ports::refresh(&mut self.tables.ports, limits, mirror);
             self.refresh_addresses(mirror);
             self.refresh_idle_links(mirror, &mut work);
             let changes = self.locals.refresh(mirror);

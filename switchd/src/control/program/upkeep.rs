@@ -44,8 +44,9 @@ impl Program {
         self.groups.reclaim(now, passed);
     }
 
-    /// Frees the groups that routes have left, but for those to which the workers' route table still
-    /// leads: `leads_to` says where. To be called when the routes of an update have been applied.
+    /// Frees the groups that routes have left, but for those to which the workers' route table
+    /// still leads: `leads_to` says where. To be called when the routes of an update have been
+    /// applied.
     pub fn release_left(&mut self, leads_to: impl Fn(&IpNet) -> Option<GroupId>) {
         let (groups, prefixes) = (&mut self.groups, &self.prefixes);
         self.left.retain(|(prefix, left)| {

@@ -184,6 +184,7 @@ mod tests {
             link: None,
             icmp_v4: None,
             icmp_v6: None,
+            mtu_v6: u16::MAX,
             burst: 0,
             validation: SourceValidation::Off,
             csig: None,

@@ -78,6 +78,7 @@ fn port_entry(port: usize) -> PortEntry {
         link: None,
         icmp_v4: Some(Ipv4Addr::new(10, n, 0, 254)),
         icmp_v6: Some(Ipv6Addr::new(0xfd00, u16::from(n), 0, 0, 0, 0, 0, 254)),
+        mtu_v6: u16::MAX,
         burst: 125_000,
         validation: SourceValidation::Off,
         csig: None,

@@ -87,6 +87,7 @@ impl Bench {
             link: Some(SPEED),
             icmp_v4: None,
             icmp_v6: None,
+            mtu_v6: u16::MAX,
             burst: 10_000,
             validation: SourceValidation::Off,
             csig: None,

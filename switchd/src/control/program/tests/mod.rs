@@ -46,6 +46,7 @@ fn port(name: &str, ifindex: u32) -> PortEntry {
         link: None,
         icmp_v4: None,
         icmp_v6: None,
+        mtu_v6: u16::MAX,
         burst: 125_000,
         validation: SourceValidation::Off,
         csig: None,

@@ -388,3 +388,26 @@ fn errors_come_from_the_address_on_the_network() {
     rig.feed(vec![address("10.1.0.1")]);
     assert_eq!(source(&rig), Some(Ipv4Addr::new(10, 1, 0, 1)));
 }
+
+/// SW-1: an MTU of IPv6 is that of a port as long as the port has the MTU that it had then: with
+/// another one the kernel forgets it.
+#[test]
+fn an_mtu_of_ipv6_goes_with_that_of_its_port() {
+    let mut rig = Rig::new();
+    let mtus = |rig: &Rig| {
+        let ports = rig.tables.ports.iter();
+        ports.map(|port| port.mtu_v6).collect::<Vec<_>>()
+    };
+    rig.program.set_ipv6_links(Ipv6Links {
+        mtus: [(2, (9000, 1400))].into(),
+        ..Ipv6Links::default()
+    });
+    rig.feed(Vec::new());
+    assert_eq!(mtus(&rig), [u16::MAX, 1400]);
+    let Body::Link(action, known) = link(2, true) else {
+        panic!("a link")
+    };
+    let other = Link { mtu: 8000, ..known };
+    rig.feed(vec![Body::Link(action, other)]);
+    assert_eq!(mtus(&rig), [u16::MAX; 2]);
+}

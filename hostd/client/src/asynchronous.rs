@@ -7,16 +7,20 @@
 use crate::abi::answer::{Event, Reply};
 use crate::abi::message::Request;
 use crate::channel::{Channel, REPLY_TIMEOUT, State};
+use crate::paths::{Changing, LOOK};
 use crate::queue_pair::{disconnected, established};
 use crate::shm_socket;
 use crate::tasks::{kernel, register};
 use crate::{
-    Completion, CompletionQueue, ConnectRequest, Connected, Error, ErrorCode, Listener, Private,
-    QueuePair,
+    Completion, CompletionQueue, ConnectRequest, Connected, Context, Error, ErrorCode, Listener,
+    PathChange, Private, QueuePair, SharedQueue,
 };
 use nix::errno::Errno;
 use std::net::SocketAddr;
-use tokio::time::timeout;
+use std::path::Path;
+use std::time::Duration;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
 impl Channel {
     /// Waits until `pick` finds what is wanted.
@@ -96,23 +100,66 @@ impl CompletionQueue {
             if let Some(completion) = self.poll()? {
                 return Ok(completion);
             }
-            if self.arm()? {
-                continue;
-            }
-            if self.readiness.is_none() {
-                self.readiness = Some(register(CompletionQueue::as_fd(self))?);
-            }
-            let readiness = self.readiness.as_ref().expect("set above");
-            let gone = self.context.channel.event(|_| None::<()>);
-            let ready = tokio::select! {
-                ready = readiness.readable() => Some(ready),
-                _ = gone => None,
-            };
-            match ready {
-                Some(ready) => ready.map_err(kernel("epoll_wait"))?.clear_ready(),
-                None => return self.flush_one(),
+            if !self.arm()? && !self.woken().await? {
+                return self.flush_one();
             }
         }
+    }
+
+    /// As [`Self::wait_solicited`], without an end.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`], when nothing is outstanding.
+    pub async fn wait_solicited_async(&mut self) -> Result<(), Error> {
+        while !self.arm_solicited()? {
+            if !self.woken().await? {
+                let some = self.arm_solicited()? || self.outlives();
+                return some.then_some(()).ok_or(Error::DaemonGone);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the queue, which is armed, says something; `false`: the daemon is gone.
+    async fn woken(&mut self) -> Result<bool, Error> {
+        if self.readiness.is_none() {
+            self.readiness = Some(register(CompletionQueue::as_fd(self))?);
+        }
+        let readiness = self.readiness.as_ref().expect("set above");
+        let gone = self.context.channel.event(|_| None::<()>);
+        tokio::select! {
+            ready = readiness.readable() => {
+                ready.map_err(kernel("epoll_wait"))?.clear_ready();
+                Ok(true)
+            }
+            _ = gone => Ok(false),
+        }
+    }
+}
+
+impl Context {
+    /// As [`Self::connect_within`]. It does not block a task, but a thread of the runtime.
+    ///
+    /// # Errors
+    /// No daemon there after `timeout`, or it refuses this user or this version.
+    pub async fn connect_within_async(path: &Path, timeout: Duration) -> Result<Self, Error> {
+        let path = path.to_owned();
+        let connecting = move || Self::connect_within(&path, timeout);
+        match spawn_blocking(connecting).await {
+            Ok(connected) => connected,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+}
+
+impl SharedQueue {
+    /// As [`Self::wait_limit`], without an end. A future that is dropped takes nothing.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub async fn wait_limit_async(&self) -> Result<(), Error> {
+        let channel = &self.context.channel;
+        channel.event(|event| self.reached_limit(event)).await
     }
 }
 
@@ -152,6 +199,43 @@ impl QueuePair {
             return Ok(());
         }
         self.wait_disconnected_async().await.map(drop)
+    }
+
+    /// As [`Self::wait_drained`], without an end. A future that is dropped takes nothing.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub async fn wait_drained_async(&self) -> Result<(), Error> {
+        let channel = &self.context.channel;
+        channel.event(|event| self.drained(event)).await
+    }
+
+    /// As [`Self::wait_last_receive`], without an end. A future that is dropped takes nothing.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub async fn wait_last_receive_async(&self) -> Result<(), Error> {
+        let channel = &self.context.channel;
+        channel.event(|event| self.took_last(event)).await
+    }
+
+    /// As [`Self::change_paths`], without an end: the peer is asked until it answers, also if the
+    /// future is dropped.
+    ///
+    /// # Errors
+    /// A refusal that says what is not possible, here or at the peer: nothing has changed.
+    pub async fn change_paths_async(&mut self, change: &PathChange) -> Result<(), Error> {
+        let channel = &self.context.channel;
+        let request = self.path_request(PathRequest::Change(*change))?;
+        let mut change = Changing::begin(channel.call_async(&request).await?)?;
+        while let Changing::Asked(name) = change {
+            let question = self.path_request(PathRequest::Outcome(name))?;
+            change = Changing::look(name, channel.call_async(&question).await?)?;
+            if matches!(change, Changing::Asked(_)) {
+                sleep(LOOK).await;
+            }
+        }
+        Ok(())
     }
 
     /// As [`Self::wait_disconnected`].

@@ -47,6 +47,15 @@ pub(crate) struct State {
     gone: bool,
 }
 
+/// Whether something was waited for in time.
+pub(crate) fn in_time(waited: Result<(), Error>) -> Result<bool, Error> {
+    match waited {
+        Ok(()) => Ok(true),
+        Err(Error::TimedOut) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// A deadline; times that overflow are as good as never.
 pub(crate) fn deadline(timeout: Duration) -> Instant {
     let now = Instant::now();

@@ -235,11 +235,15 @@ impl CompletionQueue {
             }
             let gone = fds[1].any().unwrap_or(true);
             if gone && (self.over || self.ring.available()? == 0) {
-                self.over = true;
-                let waiting = self.users.is_waiting();
-                return waiting.then_some(true).ok_or(Error::DaemonGone);
+                return self.outlives().then_some(true).ok_or(Error::DaemonGone);
             }
         }
+    }
+
+    /// The daemon is gone, and has left no completion: whether requests are to be flushed.
+    pub(crate) fn outlives(&mut self) -> bool {
+        self.over = true;
+        self.users.is_waiting()
     }
 
     /// Takes the oldest completion, waiting for it.

@@ -12,7 +12,7 @@ use crate::{Error, QueuePair};
 use std::time::{Duration, Instant};
 
 /// From one look at the outcome of a change to the next.
-const LOOK: Duration = Duration::from_millis(2);
+pub(crate) const LOOK: Duration = Duration::from_millis(2);
 
 impl QueuePair {
     /// Tells of the traffic of this queue pair (HT-46), at any time. hostd sends its packets in the
@@ -77,31 +77,27 @@ impl QueuePair {
     /// with [`ErrorCode::BadVersion`] by a hostd whose ABI is older than 3.3.
     pub fn change_paths(&mut self, change: &PathChange, timeout: Duration) -> Result<(), Error> {
         let until = deadline(timeout);
-        let name = match self.ask_of_paths(PathRequest::Change(*change))? {
-            Reply::PathsAsked { change: 0 } => return Ok(()),
-            Reply::PathsAsked { change } => change,
-            reply => return Err(unexpected(&reply)),
-        };
-        loop {
-            match self.ask_of_paths(PathRequest::Outcome(name))? {
-                Reply::PathsOutcome(PathOutcome::Made) => return Ok(()),
-                Reply::PathsOutcome(PathOutcome::Refused) => {
-                    return Err(Error::Refused {
-                        code: ErrorCode::InvalidArgument,
-                        text: "the peer refused the change".to_owned(),
-                    });
+        let mut change = Changing::begin(self.ask_of_paths(PathRequest::Change(*change))?)?;
+        while let Changing::Asked(name) = change {
+            change = Changing::look(name, self.ask_of_paths(PathRequest::Outcome(name))?)?;
+            if matches!(change, Changing::Asked(_)) {
+                if Instant::now() >= until {
+                    return Err(Error::TimedOut);
                 }
-                Reply::PathsOutcome(PathOutcome::Pending) => {}
-                reply => return Err(unexpected(&reply)),
+                std::thread::sleep(LOOK);
             }
-            if Instant::now() >= until {
-                return Err(Error::TimedOut);
-            }
-            std::thread::sleep(LOOK);
         }
+        Ok(())
     }
 
     fn ask_of_paths(&self, request: PathRequest) -> Result<Reply, Error> {
+        let request = self.path_request(request)?;
+        let (reply, _) = self.context.channel.call(&request, None)?;
+        Ok(reply)
+    }
+
+    /// A request that concerns sub-paths, if the daemon takes such.
+    pub(crate) fn path_request(&self, request: PathRequest) -> Result<Request, Error> {
         if self.context.features & feature::PATHS == 0 {
             return Err(Error::Refused {
                 code: ErrorCode::BadVersion,
@@ -110,11 +106,41 @@ impl QueuePair {
                     .to_owned(),
             });
         }
-        let request = Request::Paths {
+        Ok(Request::Paths {
             qp: self.handle,
             request,
-        };
-        let (reply, _) = self.context.channel.call(&request, None)?;
-        Ok(reply)
+        })
+    }
+}
+
+/// A change of sub-paths.
+pub(crate) enum Changing {
+    /// Both sides have made it.
+    Made,
+    /// The peer has not answered: the daemon knows the change by this name.
+    Asked(u16),
+}
+
+impl Changing {
+    /// From the answer to the request.
+    pub(crate) fn begin(reply: Reply) -> Result<Self, Error> {
+        match reply {
+            Reply::PathsAsked { change: 0 } => Ok(Self::Made),
+            Reply::PathsAsked { change } => Ok(Self::Asked(change)),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    /// From the answer to the question what became of the change with this name.
+    pub(crate) fn look(name: u16, reply: Reply) -> Result<Self, Error> {
+        match reply {
+            Reply::PathsOutcome(PathOutcome::Made) => Ok(Self::Made),
+            Reply::PathsOutcome(PathOutcome::Refused) => Err(Error::Refused {
+                code: ErrorCode::InvalidArgument,
+                text: "the peer refused the change".to_owned(),
+            }),
+            Reply::PathsOutcome(PathOutcome::Pending) => Ok(Self::Asked(name)),
+            reply => Err(unexpected(&reply)),
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::abi::descriptor::{WORK_ENTRIES_MIN, WORK_LEN};
 use crate::abi::message::Request;
 use crate::abi::ring::{Producer, RingMemory, ring_entries};
 use crate::abi::types::ObjectKind;
-use crate::channel::deadline;
+use crate::channel::{deadline, in_time};
 use crate::queue_pair::{push_all, receive_works};
 use crate::session::{Object, Session, agree, unexpected};
 use crate::{Error, QueuePair, ReceiveRequest};
@@ -98,16 +98,15 @@ impl SharedQueue {
     /// # Errors
     /// [`Error::DaemonGone`].
     pub fn wait_limit(&self, timeout: Duration) -> Result<bool, Error> {
-        let ours = self.handle;
-        let reached = |event: &Event| match *event {
-            Event::SharedLimitReached { queue } if queue == ours => Some(()),
-            _ => None,
-        };
-        match self.context.channel.wait_event(deadline(timeout), reached) {
-            Ok(()) => Ok(true),
-            Err(Error::TimedOut) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let reached = |event: &Event| self.reached_limit(event);
+        let channel = &self.context.channel;
+        in_time(channel.wait_event(deadline(timeout), reached))
+    }
+
+    /// Whether an event says that the limit was reached.
+    pub(crate) fn reached_limit(&self, event: &Event) -> Option<()> {
+        let queue = self.handle;
+        (*event == Event::SharedLimitReached { queue }).then_some(())
     }
 }
 
@@ -118,16 +117,14 @@ impl QueuePair {
     /// # Errors
     /// [`Error::DaemonGone`].
     pub fn wait_last_receive(&self, timeout: Duration) -> Result<bool, Error> {
-        let ours = self.handle;
-        let last = |event: &Event| match *event {
-            Event::LastReceiveTaken { qp } if qp == ours => Some(()),
-            _ => None,
-        };
-        match self.context.channel.wait_event(deadline(timeout), last) {
-            Ok(()) => Ok(true),
-            Err(Error::TimedOut) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let last = |event: &Event| self.took_last(event);
+        let channel = &self.context.channel;
+        in_time(channel.wait_event(deadline(timeout), last))
+    }
+
+    /// Whether an event says that the last receive was taken.
+    pub(crate) fn took_last(&self, event: &Event) -> Option<()> {
+        (*event == Event::LastReceiveTaken { qp: self.handle }).then_some(())
     }
 }
 

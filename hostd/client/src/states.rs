@@ -3,7 +3,7 @@
 use crate::abi::answer::{Event, Reply};
 use crate::abi::attributes::{QueuePairAttributes, QueuePairState};
 use crate::abi::message::Request;
-use crate::channel::deadline;
+use crate::channel::{deadline, in_time};
 use crate::session::unexpected;
 use crate::{Error, QueuePair};
 use std::sync::OnceLock;
@@ -67,16 +67,14 @@ impl QueuePair {
     /// # Errors
     /// [`Error::DaemonGone`].
     pub fn wait_drained(&self, timeout: Duration) -> Result<bool, Error> {
-        let ours = self.handle;
-        let drained = |event: &Event| match *event {
-            Event::SendQueueDrained { qp } if qp == ours => Some(()),
-            _ => None,
-        };
-        match self.context.channel.wait_event(deadline(timeout), drained) {
-            Ok(()) => Ok(true),
-            Err(Error::TimedOut) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let drained = |event: &Event| self.drained(event);
+        let channel = &self.context.channel;
+        in_time(channel.wait_event(deadline(timeout), drained))
+    }
+
+    /// Whether an event says that the send queue is drained.
+    pub(crate) fn drained(&self, event: &Event) -> Option<()> {
+        (*event == Event::SendQueueDrained { qp: self.handle }).then_some(())
     }
 
     /// Forgets events that were not asked for yet.

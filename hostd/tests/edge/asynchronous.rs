@@ -3,7 +3,8 @@
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd_client::{
     Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error,
-    ErrorCode, Listener, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region, SendRequest,
+    ErrorCode, Listener, PathChange, Private, QueuePair, QueuePairAttributes, QueuePairOptions,
+    QueuePairState, ReceiveRequest, Region, SendRequest,
 };
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -178,6 +179,65 @@ fn futures_that_are_dropped_take_nothing() {
     });
 }
 
+/// HT-1: what is waited for beside completions and connections: a daemon, changes of sub-paths,
+/// solicited completions, a drained send queue, and the limit of a shared receive queue.
+#[test]
+fn everything_that_blocks_can_be_awaited() {
+    let (a, b) = pair(&config());
+    run(async {
+        let active = within(Context::connect_within_async(&a.socket, PATIENCE)).await;
+        let (active, passive) = (active.expect("it is there"), b.application());
+        let (listener, peer) = listen(&passive, &b);
+        let (mut one, mut other) = (End::new(&active), End::new(&passive));
+        let both = async {
+            tokio::join!(one.queue_pair.connect_async(peer, Private::EMPTY), async {
+                let request = listener.get_request_async().await?;
+                let accepted = request.accept_async(&mut other.queue_pair, Private::EMPTY);
+                accepted.await
+            })
+        };
+        let (connected, accepted) = within(both).await;
+        connected.and(accepted).expect("a connection");
+
+        let change = PathChange {
+            reorder_packets: Some(77),
+            ..PathChange::default()
+        };
+        let changed = within(one.queue_pair.change_paths_async(&change)).await;
+        changed.expect("both make it");
+        let nothing = PathChange::default();
+        let refused = within(one.queue_pair.change_paths_async(&nothing)).await;
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+
+        let soon = Duration::from_millis(10);
+        let early = timeout(soon, other.queue.wait_solicited_async()).await;
+        assert!(early.is_err(), "nothing came");
+        let local = one.memory.slice(0, 8).expect("inside");
+        let request = SendRequest {
+            solicited: true,
+            ..SendRequest::send(0, local)
+        };
+        one.queue_pair.post_send(&request).expect("posted");
+        let woken = within(other.queue.wait_solicited_async()).await;
+        woken.expect("the daemon lives");
+        other.next(CompletionOpcode::Receive).await;
+
+        let drain = QueuePairAttributes {
+            notify_drained: Some(true),
+            ..QueuePairAttributes::default()
+        };
+        let drained = QueuePairState::SendQueueDrained;
+        one.queue_pair.modify(drained, &drain).expect("legal");
+        let told = within(one.queue_pair.wait_drained_async()).await;
+        told.expect("the daemon lives");
+
+        let shared = passive.create_shared_queue(16, 0).expect("a shared queue");
+        assert!(timeout(soon, shared.wait_limit_async()).await.is_err());
+        shared.set_limit(8).expect("possible");
+        within(shared.wait_limit_async()).await.expect("told");
+    });
+}
+
 /// HT-2: the death of the daemon ends every wait.
 #[test]
 fn every_wait_ends_with_the_daemon() {
@@ -185,6 +245,8 @@ fn every_wait_ends_with_the_daemon() {
     let context = a.application();
     let (listener, _) = listen(&context, &a);
     let mut end = End::new(&context);
+    let shared = context.create_shared_queue(4, 0).expect("a shared queue");
+    let mut idle = context.create_completion_queue(4).expect("a queue");
     let mut daemon = Some(a);
     run(async {
         let waits = async {
@@ -192,6 +254,10 @@ fn every_wait_ends_with_the_daemon() {
                 end.queue.next_async(),
                 listener.get_request_async(),
                 end.queue_pair.wait_disconnected_async(),
+                end.queue_pair.wait_drained_async(),
+                end.queue_pair.wait_last_receive_async(),
+                shared.wait_limit_async(),
+                idle.wait_solicited_async(),
                 async {
                     // The others wait by now: they were polled before.
                     tokio::task::yield_now().await;
@@ -199,7 +265,10 @@ fn every_wait_ends_with_the_daemon() {
                 }
             )
         };
-        let (completion, request, left, ()) = within(waits).await;
+        let (completion, request, left, drained, last, limit, solicited, ()) = within(waits).await;
+        for ended in [drained, last, limit, solicited] {
+            assert!(matches!(ended, Err(Error::DaemonGone)), "{ended:?}");
+        }
         assert!(matches!(request, Err(Error::DaemonGone)), "{request:?}");
         assert!(matches!(left, Err(Error::DaemonGone)), "{left:?}");
         // The receive that was posted, and then no more.

@@ -6,6 +6,7 @@
 
 use crate::abi::answer::{Event, Reply};
 use crate::abi::message::Request;
+use crate::abi::paths::PathRequest;
 use crate::channel::{Channel, REPLY_TIMEOUT, State};
 use crate::paths::{Changing, LOOK};
 use crate::queue_pair::{disconnected, established};

@@ -139,7 +139,8 @@ impl CompletionQueue {
 }
 
 impl Context {
-    /// As [`Self::connect_within`]. It does not block a task, but a thread of the runtime.
+    /// As [`Self::connect_within`]. It does not block a task, but a thread of the runtime, which
+    /// tries until the end of `timeout` also if the future is dropped.
     ///
     /// # Errors
     /// No daemon there after `timeout`, or it refuses this user or this version.

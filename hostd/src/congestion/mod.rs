@@ -14,7 +14,7 @@
 //!   rttcc      a rate, by the round trips of probes of its own
 //!   pace       when packets leave at a rate
 //!   pipe       what they know of the network without queues
-//!   idle       the round trip of that
+//!   idle       the round trip without queues, also when the way has changed
 //!   told       what they know of it by congestion signals
 //! ```
 //!
@@ -166,17 +166,18 @@ impl Controller {
         }
     }
 
-    /// The packets take another way from now on, which may be longer. Those that ask signals of the
-    /// path, or marks, need not know how long it is.
+    /// The packets take another way from now on, which may be longer. Those that go by marks alone
+    /// need not know how long it is.
     pub(crate) fn rerouted(&mut self, now: Time) {
         match self {
             Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) | Self::Dcqcn(_) => {}
-            Self::Poseidon(_) | Self::Hpcc(_) => {}
             Self::Auto(auto) => auto.rerouted(now),
             Self::Nscc(nscc) => nscc.rerouted(now),
             Self::Swift(swift) => swift.rerouted(now),
             Self::SwiftCsig(swift) => swift.rerouted(now),
             Self::Timely(timely) => timely.rerouted(now),
+            Self::Poseidon(poseidon) => poseidon.rerouted(now),
+            Self::Hpcc(hpcc) => hpcc.rerouted(now),
             Self::Rttcc(rttcc) => rttcc.rerouted(now),
         }
     }

@@ -85,6 +85,11 @@ impl Poseidon {
         self.guided
     }
 
+    /// The packets take another way from now on.
+    pub(crate) fn rerouted(&mut self, now: Time) {
+        self.pipe.rerouted(now);
+    }
+
     /// The speed that packets leave at is known; zero: not.
     pub(crate) fn set_speed(&mut self, speed: Rate) {
         if self.pipe.set_speed(speed) {

@@ -251,18 +251,10 @@ impl QueuePair {
 
     /// Delivers what came early, now that it is its turn.
     fn deliver_early<M: RegionMemory>(&mut self, delivery: &mut Delivery<'_, M>) {
-        let owner = self.request.domain.0;
         let head = |it: &mut Self| it.responder.receiver.as_mut()?.take_head();
         while let Some(early) = head(self) {
             let goes_on = match early {
-                Early::Waited(held) => {
-                    let goes_on = self.deliver_one((held.frame, true), held.header, delivery);
-                    let receiver = self.responder.receiver.as_ref();
-                    if !receiver.is_some_and(Receiver::is_starved) {
-                        delivery.budget.give(owner, 1);
-                    }
-                    goes_on
-                }
+                Early::Waited(held) => self.deliver_one((held.frame, true), held.header, delivery),
                 Early::Placed(placed) => self.pass(placed, delivery),
             };
             if !goes_on {
@@ -289,6 +281,9 @@ impl QueuePair {
             (None, Some(segment)) => self.accept(&segment, rights, delivery, false),
             (None, None) => Outcome::Refused(Refusal::InvalidRequest, None),
         };
+        if has_share && !matches!(outcome, Outcome::NotReady) {
+            delivery.budget.give(rights.domain, 1);
+        }
         let Some(receiver) = &mut self.responder.receiver else {
             delivery.drop_packet(frame, DropReason::QueuePairState);
             return false;

@@ -10,6 +10,8 @@
 //!   sender      packets on their way: flight, recovery, round trips
 //!   pulse       how long the peer has been silent          probe       what is sent to it then
 //!   steering    the seams to path selection and congestion control
+//!   lanes       controllers of congestion and their paces, one or one for each sub-path
+//!   timing      probes of the round trip for congestion control
 //!   effects     what a call wants done outside of the queue pair
 //!   adjust      attributes that change, and draining
 //!   answers     answers of READs and atomic operations, sent and taken

@@ -223,7 +223,24 @@ fn a_read_whose_memory_is_gone_leaves_the_one_before_it_alone() {
     }
 }
 
-/// HT-1: receives that starve for want of completions are no loss: nothing is dropped meanwhile.
+/// HT-1: a SEND that waited for a receive, and is longer than that, gives its frame back.
+#[test]
+fn a_refused_send_that_waited_leaves_nothing_behind() {
+    let mut network = network(9);
+    let qpns = network.connected_with(Some(MultipathConfig::default()), IMPATIENT);
+    let send = network.hosts[0].send(0, 0, 100);
+    post(&mut network, qpns[0], send);
+    network.pass(Span::from_millis(1));
+    assert_eq!(network.hosts[1].engine.held_packets(), 1);
+    network.hosts[1].receive_into(qpns[1], 0, 0, 10);
+    network.pass(Span::from_millis(10));
+    assert_eq!(state(&network, 1, qpns[1]), State::Error);
+    assert_eq!(network.hosts[1].engine.held_packets(), 0);
+    network.close();
+}
+
+/// HT-1: a hundred SENDs that wait for receives, one after the other, all arrive, and none is
+/// dropped.
 #[test]
 fn who_waits_for_a_receive_loses_nothing() {
     let mut network = network(8);

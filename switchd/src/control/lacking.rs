@@ -16,7 +16,7 @@ pub(super) struct Lacking {
 }
 
 impl Lacking {
-    /// There was no room for this one. Returns whether there was before, as far as is known.
+    /// Notes a route that found no room. Returns whether that is news.
     pub(super) fn insert(&mut self, route: IpNet) -> bool {
         self.routes.insert(route)
     }

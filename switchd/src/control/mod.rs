@@ -18,6 +18,7 @@
 //!
 //! ```text
 //!   api            requests, answers and events, as JSON carries them
+//!   lacking        routes that a table has no room for, until it has; pure
 //!   program        from the mirror of the kernel to tables and routes; pure
 //!   publisher      the program, and the order in which workers see what it decides; no socket
 //!   routing        the netlink socket, the mirror and the publisher

@@ -61,8 +61,8 @@ fn lanes_grow_as_one_and_shrink_apart() {
     eight.settle();
 }
 
-/// CC-2: what was learnt on a line is forgotten when its speed changes, and not when another
-/// port comes or goes.
+/// CC-2: what was learnt is forgotten when the speed of all ports in use together changes, and not
+/// when the same speed is told again.
 #[test]
 fn another_speed_begins_anew_and_the_same_does_not() {
     let bounds = [Span::from_micros(20), Span::from_micros(50)];

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 /// Connections that are being set up at a time: requests that wait for their answer.
 const REQUESTS: usize = 4096;
 
-/// Those of one source among them: others have room whatever it asks for.
+/// Those of one source address among them: others have room whatever it asks for. Who invents
+/// addresses is for source validation to stop.
 const REQUESTS_OF_ONE: usize = 512;
 
 /// How long a REP may take, and the first packet after it.

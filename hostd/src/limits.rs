@@ -158,3 +158,7 @@ const _: () = assert!(REORDER_BUFFER.is_power_of_two() && REORDER_BUFFER < 1 << 
 const _: () = assert!(QUEUE_PAIR_SLOT_BITS < QUEUE_PAIR_NUMBER_BITS);
 const _: () = assert!(PATHS <= 1 << 8);
 const _: () = assert!(RD_ATOMIC_DEFAULT <= RD_ATOMIC);
+
+/// Longest ACK time-out that a peer may ask for, as a code, if the own one is shorter: 17 s, with
+/// seven retries 137 s.
+pub(crate) const ACK_TIMEOUT_ASKED: u8 = 22;

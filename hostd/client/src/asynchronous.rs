@@ -23,6 +23,18 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
+/// A request that was sent. If its future is dropped nobody takes the reply.
+struct Awaited<'a> {
+    channel: &'a Channel,
+    tag: u32,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.channel.abandon(self.tag);
+    }
+}
+
 impl Channel {
     /// Waits until `pick` finds what is wanted.
     async fn until<T>(&self, mut pick: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
@@ -77,7 +89,10 @@ impl Channel {
         let tag = self.next_tag();
         let answer = async {
             self.send_async(request, tag).await?;
-            self.until(|state| state.answer(tag)).await
+            let awaited = Awaited { channel: self, tag };
+            let answer = self.until(|state| state.answer(tag)).await;
+            std::mem::forget(awaited);
+            answer
         };
         match timeout(REPLY_TIMEOUT, answer).await {
             Ok(Ok((Reply::Error { code, text }, _))) => Err(Error::Refused { code, text }),

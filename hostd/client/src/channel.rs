@@ -12,7 +12,7 @@ use crate::abi::record::TAG_NONE;
 use crate::shm_socket::{self, Received};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ pub(crate) struct Channel {
 pub(crate) struct State {
     last_tag: u32,
     replies: HashMap<u32, (Reply, Vec<OwnedFd>)>,
+    /// Requests whose replies nobody waits for any more.
+    abandoned: HashSet<u32>,
     events: VecDeque<Event>,
     /// Why the daemon does not want this session at all: said before anything was asked.
     refusal: Option<Reply>,
@@ -144,6 +146,15 @@ impl Channel {
         let mut state = self.lock();
         state.last_tag = state.last_tag.checked_add(1).unwrap_or(TAG_UNHEARD + 1);
         state.last_tag
+    }
+
+    /// Nobody waits any more for the reply to the request with this tag, which was sent.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn abandon(&self, tag: u32) {
+        let mut state = self.lock();
+        if state.replies.remove(&tag).is_none() {
+            state.abandoned.insert(tag);
+        }
     }
 
     /// Sends a request whose reply nobody needs.
@@ -391,7 +402,9 @@ fn store(state: &mut State, received: Received) -> Result<(), Error> {
         }
         FromDaemon::Reply(tag, reply) => {
             state.greeted = true;
-            state.replies.insert(tag, (reply, received.descriptors));
+            if !state.abandoned.remove(&tag) {
+                state.replies.insert(tag, (reply, received.descriptors));
+            }
         }
         // How the port stands is asked for: once is enough for who does not listen.
         FromDaemon::Event(event @ Event::Port { .. }) if state.events.contains(&event) => {}

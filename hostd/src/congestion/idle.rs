@@ -9,7 +9,10 @@ use common::time::{Span, Time};
 
 /// Round trips in a row without a queue of one's own after which what they take counts as idle:
 /// longer than others' queues last.
-const UNEXPLAINED: u32 = 512;
+const UNEXPLAINED: u64 = 512;
+
+/// Packets among them at least.
+const PACKETS: u32 = 8;
 
 /// Another way is known to be longer if its first round trip is so many times that of the one
 /// before: queues seldom make that.
@@ -26,8 +29,9 @@ pub(super) struct IdleRoundTrip {
     since: Time,
     /// No round trip of this way was measured, but one of another.
     anew: bool,
-    /// Round trips in a row that were too long for no known reason, and the shortest of them.
-    unexplained: (u32, Span),
+    /// Since round trips are too long for no known reason, all of them: when that began, how many
+    /// there were, and the shortest.
+    unexplained: Option<(Time, u32, Span)>,
 }
 
 impl IdleRoundTrip {
@@ -38,7 +42,7 @@ impl IdleRoundTrip {
             configured: base != Span::ZERO,
             since: Time::ZERO,
             anew: false,
-            unexplained: (0, Span::MAX),
+            unexplained: None,
         }
     }
 
@@ -78,13 +82,16 @@ impl IdleRoundTrip {
         (self.since, self.anew) = (now, !self.configured);
     }
 
-    /// A round trip was too long, while at most one own packet left in `round_trips` of them: none
-    /// waited for another. After some time the way itself counts as longer.
-    pub(super) fn unexplained(&mut self, round_trip: Span, round_trips: u32) {
-        let (count, least) = self.unexplained;
-        let (count, least) = (count.saturating_add(round_trips), least.min(round_trip));
-        self.unexplained = (count, least);
-        if count >= UNEXPLAINED && !self.configured {
+    /// A round trip was too long, while the own packets are so rare that none waits for another.
+    /// After some time the way itself counts as longer.
+    pub(super) fn unexplained(&mut self, round_trip: Span, now: Time) {
+        let Some(known) = self.known.filter(|_| !self.configured) else {
+            return;
+        };
+        let (since, count, least) = self.unexplained.unwrap_or((now, 0, Span::MAX));
+        let (count, least) = (count + 1, least.min(round_trip));
+        self.unexplained = Some((since, count, least));
+        if count >= PACKETS && now.since(since) >= known.times(UNEXPLAINED) {
             self.known = Some(least);
             self.explained();
         }
@@ -92,7 +99,7 @@ impl IdleRoundTrip {
 
     /// A round trip was short enough, or is known to be long because of a queue.
     pub(super) fn explained(&mut self) {
-        self.unexplained = (0, Span::MAX);
+        self.unexplained = None;
     }
 }
 
@@ -126,6 +133,20 @@ mod tests {
         }
     }
 
+    /// CC-10: controllers that hear of one packet many times at once take that for one moment.
+    #[test]
+    fn a_moment_explains_nothing() {
+        let mut idle = IdleRoundTrip::new(Span::ZERO);
+        measured(&mut idle, 14, Time::ZERO);
+        for at in [1, 7_000_000, 7_200_000] {
+            for _ in 0..64 {
+                idle.unexplained(Span::from_micros(40), Time::from_nanos(at));
+            }
+            let expected = if at < 7_200_000 { 14 } else { 40 };
+            assert_eq!(idle.known(), Some(Span::from_micros(expected)));
+        }
+    }
+
     /// CC-2: what was configured stays.
     #[test]
     fn a_configured_time_stays() {
@@ -133,7 +154,9 @@ mod tests {
         let mut idle = IdleRoundTrip::new(base);
         idle.rerouted(Time::ZERO);
         measured(&mut idle, 90, Time::ZERO);
-        idle.unexplained(Span::from_micros(90), 10 * UNEXPLAINED);
+        for at in 0..100 {
+            idle.unexplained(Span::from_micros(90), Time::from_nanos(at * 1_000_000));
+        }
         assert_eq!(idle.known(), Some(base));
     }
 }

@@ -33,8 +33,8 @@ impl Pipe {
     }
 
     /// See [`IdleRoundTrip::unexplained`].
-    pub(super) fn unexplained(&mut self, round_trip: Span, round_trips: u32) {
-        self.idle.unexplained(round_trip, round_trips);
+    pub(super) fn unexplained(&mut self, round_trip: Span, now: Time) {
+        self.idle.unexplained(round_trip, now);
     }
 
     /// See [`IdleRoundTrip::explained`].

@@ -71,7 +71,14 @@ impl QueuePair {
     /// What became of the change with this name; `None` without multipath.
     pub(crate) fn change_standing(&self, change: u16) -> Option<ChangeStanding> {
         let peer = self.peer.as_ref().filter(|peer| peer.agreed.is_some())?;
-        Some(peer.terms.standing(change))
+        let standing = peer.terms.standing(change);
+        // Who sends nothing any more is answered nothing.
+        let over = standing == ChangeStanding::Pending && !self.state.sends();
+        Some(if over {
+            ChangeStanding::Refused
+        } else {
+            standing
+        })
     }
 
     /// What the sides agreed on, as it stands; `None` without multipath.

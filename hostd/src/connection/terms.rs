@@ -20,6 +20,9 @@ use common::wire::roce::{Change, ChangeOutcome, NewTerms, PathIds};
 /// Longest time from one repetition to the next.
 const WAIT_MAX: Span = Span::from_secs(1);
 
+/// Answers to probes that wait at most.
+const ANSWERS: usize = 64;
+
 /// The coarsest, and the finest granularity on the wire.
 const GRANULARITIES: std::ops::RangeInclusive<u8> = 0..=2;
 
@@ -250,6 +253,10 @@ impl Terms {
                 }
                 self.probe_answers.retain(|(_, (other, ..))| *other != path);
                 let answer = Change::ProbeAnswered { path, serial };
+                if self.probe_answers.len() >= ANSWERS {
+                    // Its probe comes again.
+                    self.probe_answers.remove(0);
+                }
                 self.probe_answers.push((answer, way));
                 Ok(Made::default())
             }
@@ -409,7 +416,13 @@ impl Terms {
 
     /// Takes the next answer, and its way.
     pub(super) fn next_answer(&mut self) -> Option<(Change, Way)> {
-        self.answer.take().or_else(|| self.probe_answers.pop())
+        self.answer.take().or_else(|| {
+            let answer = self.probe_answers.pop();
+            if self.probe_answers.is_empty() {
+                self.probe_answers = Vec::new();
+            }
+            answer
+        })
     }
 
     /// When the clock has to be looked at.

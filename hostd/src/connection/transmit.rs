@@ -240,7 +240,10 @@ impl QueuePair {
             return Ok(());
         }
         match sender.acknowledge(&ack, now, steering, counters) {
-            Verdict::Valid(_) => {}
+            Verdict::Valid(_) => {
+                let queue = &self.requester.queue;
+                sender.take_back(ack.expected, |request| queue.is_done(request));
+            }
             Verdict::Overtaken => return Ok(()),
             Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),
         }

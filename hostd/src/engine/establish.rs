@@ -234,12 +234,24 @@ impl<M: RegionMemory> Engine<M> {
         let send = Transition::ReadyToSend(ReadyToSend {
             sq_psn: asked.psn,
             // The active side decides for both, as the REQ says it (IBTA 12.7.32 to 12.7.34).
-            timeout: asked.timeout.unwrap_or(given.timeout),
+            timeout: asked
+                .timeout
+                .map_or(given.timeout, |it| acceptable_timeout(it, given.timeout)),
             retry_count: asked.retry_count.unwrap_or(given.retry_count),
             rnr_retry: asked.rnr_retry,
             max_rd_atomic: depth.initiator_depth,
         });
         self.modify_queue_pair(qpn, &receive).is_ok() && self.modify_queue_pair(qpn, &send).is_ok()
+    }
+}
+
+/// The ACK time-out that a REQ asks for, as far as this side, whose `own` one is another, goes along:
+/// nobody else decides that it waits for ever.
+fn acceptable_timeout(asked: u8, own: u8) -> u8 {
+    match asked {
+        0 => own,
+        _ if own == 0 => asked,
+        _ => asked.min(own.max(limits::ACK_TIMEOUT_ASKED)),
     }
 }
 

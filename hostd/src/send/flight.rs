@@ -303,7 +303,6 @@ impl Flight {
         self.sacked.shift(advance);
         self.lost.shift(advance);
         self.skipped.shift(advance);
-        self.expect_again();
         // A report of a loss is repeated without anything having come, and a plain peer does not
         // say what made it answer.
         let repeats = ack.loss || ack.tells_of_trims() || !ack.selective;
@@ -328,15 +327,17 @@ impl Flight {
         })
     }
 
-    /// The peer expects a packet that it said had come: that one found no receive. It has to ask
-    /// with it again, or for it.
-    fn expect_again(&mut self) {
-        if self.sacked.get(0) {
-            self.sacked.clear(0);
-            self.in_flight += 1;
-            let psn = self.una;
-            self.slot_mut(psn).told = Told::Came;
+    /// The peer says that `expected` is next. If it said before that this packet has come, that one
+    /// found no receive, and is needed to ask for one: it may be sent again. But a request that is
+    /// `done` is over, whatever the peer says, and its memory is the application's again.
+    pub(crate) fn take_back(&mut self, expected: Psn, is_done: impl Fn(u32) -> bool) {
+        if expected != self.una || !self.sacked.get(0) || is_done(self.packet(0).request) {
+            return;
         }
+        self.sacked.clear(0);
+        self.in_flight += 1;
+        self.slot_mut(expected).told = Told::Came;
+        self.check_invariants();
     }
 
     /// In debug builds: each outstanding packet is in one state, and those in flight are counted.
@@ -372,6 +373,8 @@ impl Flight {
         if trigger > 0 {
             acked.set(trigger);
         }
+        // What is expected has not come.
+        acked.clear(0);
         acked
             .both(&BitSet::first(self.outstanding()))
             .without(&self.sacked)

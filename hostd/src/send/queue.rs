@@ -228,6 +228,12 @@ impl SendQueue {
         Some((entry.request, entry.posted))
     }
 
+    /// Whether request `number` has completed, maybe before its turn.
+    pub(crate) fn is_done(&self, number: u32) -> bool {
+        let index = number.wrapping_sub(self.completed) as usize;
+        self.entries.get(index).is_none_or(|entry| entry.done)
+    }
+
     /// Takes the oldest request out that has not completed, whatever became of it: the request, and
     /// when it was posted.
     pub(crate) fn pop(&mut self) -> Option<(SendRequest, Time)> {

@@ -202,7 +202,7 @@ impl Rttcc {
         let round_trip = round_trip.max(1.0);
         self.round_trip = Some(round_trip);
         if round_trip > limit && self.rate <= self.line * LEAST {
-            self.pipe.unexplained(span(round_trip), 1);
+            self.pipe.unexplained(span(round_trip), now);
         } else {
             self.pipe.explained();
         }

@@ -61,17 +61,25 @@ fn a_slow_line_has_room_for_packets() {
 fn a_longer_path_is_noticed() {
     let mut rttcc = Rttcc::new(224, MTU, Span::ZERO, Span::from_micros(10));
     rttcc.set_speed(Rate::from_gbps(100));
-    let least = LINE / 1024.0;
-    rates(&mut rttcc, &[14; 10]);
-    rates(&mut rttcc, &[40; 100]);
-    assert!((rttcc.rate - least).abs() < 1.0);
-    let lost = feedback(PacketFate::Lost, BASE);
-    rates(&mut rttcc, &[40; 400]);
-    rttcc.on_feedback(&lost, at(1_000_000));
-    rates(&mut rttcc, &[40; 400]);
-    assert!((rttcc.rate - least).abs() < 1.0);
-    rates(&mut rttcc, &[40; 200]);
-    assert!((rttcc.rate - LINE).abs() < 1.0);
+    let mut turn = 0;
+    let mut pass = |rttcc: &mut Rttcc, micros, times| {
+        for _ in 0..times {
+            turn += 1;
+            rttcc.probed(Span::from_micros(micros), at(100 * turn));
+        }
+        (rttcc.rate / LINE, at(100 * turn))
+    };
+    let near = |rate: f64, expected: f64| (rate - expected).abs() < 1e-9;
+    pass(&mut rttcc, 14, 10);
+    let (rate, _) = pass(&mut rttcc, 40, 80);
+    assert!(near(rate, 1.0 / 1024.0), "{rate}");
+    // A loss says that there is a queue.
+    let (_, now) = pass(&mut rttcc, 40, 1);
+    rttcc.on_feedback(&feedback(PacketFate::Lost, BASE), now);
+    let (rate, _) = pass(&mut rttcc, 40, 70);
+    assert!(near(rate, 1.0 / 1024.0), "{rate}");
+    let (rate, _) = pass(&mut rttcc, 40, 100);
+    assert!(near(rate, 1.0), "{rate}");
 }
 
 /// CC-6: without a configured round trip the shortest probe is the idle one.

@@ -36,10 +36,8 @@ const FLOWS_MAX: f64 = 100.0;
 /// Least window in packets.
 const LEAST: f64 = 1.0 / 1024.0;
 
-/// Window with which own packets have left any queue long before the next one comes, and the round
-/// trips from one to the next at least.
+/// Window with which an own packet has left any queue long before the next one comes.
 const ALONE: f64 = 1.0 / 64.0;
-const ALONE_ROUND_TRIPS: u32 = 64;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -114,7 +112,7 @@ impl Swift {
                     self.window += INCREASE / self.window.max(1.0);
                 } else {
                     if self.window <= ALONE {
-                        self.pipe.unexplained(span(delay), ALONE_ROUND_TRIPS);
+                        self.pipe.unexplained(span(delay), now);
                     }
                     self.decrease(BETA * (delay - target) / delay, now);
                 }

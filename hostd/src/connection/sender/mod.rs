@@ -220,6 +220,11 @@ impl Sender {
         verdict
     }
 
+    /// The peer expects a packet that it said had come: see [`Flight::take_back`].
+    pub(super) fn take_back(&mut self, expected: Psn, is_done: impl Fn(u32) -> bool) {
+        self.flight.take_back(expected, is_done);
+    }
+
     /// A later acknowledgement that came before an overtaken one says all that it does, but not
     /// what was trimmed.
     fn without_news(

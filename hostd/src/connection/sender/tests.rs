@@ -346,6 +346,24 @@ fn a_peer_without_receives_is_waited_for() {
     assert_eq!(answer, Err(Status::RnrRetryExceeded));
 }
 
+/// HT-39, HT-40: a packet that came and is expected all the same may be sent again, unless its
+/// request is done: the application has its memory back.
+#[test]
+fn what_is_done_is_not_taken_back() {
+    for done in [false, true] {
+        let mut bed = Bed::new(0, true);
+        bed.send(2);
+        bed.answer(0, &[1]);
+        bed.answer(1, &[]);
+        assert_eq!(bed.sender.flight().in_flight(), 0);
+        bed.sender.take_back(Psn::new(0), |_| done);
+        bed.sender.take_back(Psn::new(1), |_| done);
+        assert_eq!(bed.sender.flight().in_flight(), u32::from(!done));
+        bed.answer(2, &[]);
+        assert!(bed.sender.flight().is_idle());
+    }
+}
+
 /// HT-1: the retries of a request begin anew with the next one that waits for a receive.
 #[test]
 fn a_receive_that_came_is_progress() {

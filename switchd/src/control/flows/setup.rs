@@ -45,15 +45,16 @@ struct Requests {
 impl Requests {
     /// Whether there was room.
     fn insert(&mut self, request: Request, qp: u32, now: Time) -> bool {
-        if let Some(known) = self.open.get_mut(&request) {
-            *known = (qp, now);
+        if let Some((known, _)) = self.open.get_mut(&request) {
+            // Its time goes on: who repeats it keeps no place longer.
+            *known = qp;
             return true;
         }
-        let of_client = self.of.entry(request.0).or_default();
-        if self.open.len() >= REQUESTS || *of_client >= REQUESTS_OF_ONE {
+        let of_client = self.of.get(&request.0).copied().unwrap_or(0);
+        if self.open.len() >= REQUESTS || of_client >= REQUESTS_OF_ONE {
             return false;
         }
-        *of_client += 1;
+        self.of.insert(request.0, of_client + 1);
         self.open.insert(request, (qp, now));
         true
     }

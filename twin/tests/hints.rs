@@ -72,7 +72,12 @@ fn switches_deal_flows_out_that_hosts_leave_to_them() {
         assert_eq!(by_switch.totals.out_of_order, 0, "seed {seed}");
         assert_eq!(by_switch.totals.retransmits, 0, "seed {seed}");
     }
-    assert!(gains.iter().all(|gain| *gain >= 1.25), "{gains:.2?}");
+    // How many meet by the hash is chance.
+    assert!(gains.iter().all(|gain| *gain >= 1.1), "{gains:.2?}");
+    assert!(
+        gains.iter().sum::<f64>() >= 1.3 * gains.len() as f64,
+        "{gains:.2?}"
+    );
 }
 
 /// SW-6, HT-24: a link behind a spine dies, which the leaf does not see. A host that loses packets

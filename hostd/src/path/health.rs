@@ -94,6 +94,11 @@ impl Health {
         (now.since(self.measured) < known_for(smoothed)).then_some(smoothed)
     }
 
+    /// The same, if it was measured after `since`.
+    pub(super) fn delay_since(&self, since: Time, now: Time) -> Option<Span> {
+        self.delay(now).filter(|_| self.measured >= since)
+    }
+
     /// A packet that left at `sent` came through. A sign of life of the path as it is now counts
     /// fully: it ends an avoidance.
     pub(super) fn acknowledged(&mut self, sent: Time, avoidance: Span) {

@@ -82,7 +82,9 @@ impl PathSet {
         let had = self.paths[usize::from(path)].health.rtt.shortest();
         let ids = (0..=u8::MAX).zip(&self.paths);
         let others = ids.filter(|(id, other)| *id != path && other.carries);
-        let known = others.filter_map(|(_, other)| other.health.delay(now));
+        // What was measured before the flow began says nothing of the queues that it stands in.
+        let begun = reroute.begun();
+        let known = others.filter_map(|(_, other)| other.health.delay_since(begun, now));
         let reference = known.chain(had).min().unwrap_or(Span::MAX);
         if !reroute.judge(whole, reference, now) {
             return;
@@ -91,7 +93,7 @@ impl PathSet {
         let after = turn.saturating_add(1)..=u8::MAX;
         let mut turns = after.chain(0..=turn).filter(|id| *id != path);
         let next = turns.find(|&id| {
-            let known = || self.paths[usize::from(id)].health.delay(now);
+            let known = || self.paths[usize::from(id)].health.delay_since(begun, now);
             let is_far = |known| {
                 self.reroute
                     .as_ref()

@@ -74,15 +74,15 @@ impl PathSet {
     }
 
     /// Before the first packet of data (HT-21): a flow or a flowlet takes another path than the
-    /// first one only once a probe has measured that. Each sprayed packet is a probe itself.
+    /// first one, which is drawn, only once a probe has measured that. Each sprayed packet is a
+    /// probe itself.
     pub(crate) fn await_probes(&mut self, next: Psn) {
-        let sprays = matches!(self.selector, Selector::Spray(..));
         let begun = self.paths.iter().any(|path| path.tx_packets > 0);
-        if sprays || begun {
+        let Some(first) = self.selector.begin().filter(|_| !begun) else {
             return;
-        }
-        for path in self.paths.iter_mut().skip(1) {
-            if path.standing == Standing::Carrying {
+        };
+        for (path, id) in self.paths.iter_mut().zip(0..=u8::MAX) {
+            if id != first && path.standing == Standing::Carrying {
                 path.standing = Standing::Unmeasured;
                 path.probed = true;
                 path.entered = true;

@@ -85,6 +85,16 @@ impl Selector {
         }
     }
 
+    /// Draws the path of the first flow or flowlet.
+    pub(super) fn begin(&mut self) -> Option<u8> {
+        match self {
+            Self::Spray(..) => None,
+            Self::Single(shuffle) | Self::Flowlet(Flowlets { shuffle, .. }) => {
+                Some(shuffle.next_usable(|_| true))
+            }
+        }
+    }
+
     /// The path that packets keep to if they can: that of the flow, or of the present flowlet.
     pub(super) fn current(&self, now: Time) -> Option<u8> {
         match self {

@@ -52,6 +52,8 @@ pub(super) struct Reroute {
     /// For how long the peer may hold an acknowledgement of data back, unlike the answer to a
     /// probe.
     held_back: Span,
+    /// When the first packet of the flow left.
+    begun: Time,
     /// When the path was taken.
     taken: Time,
     /// Since when outcomes are counted.
@@ -103,6 +105,7 @@ impl Reroute {
         Self {
             after,
             held_back,
+            begun: Time::NEVER,
             taken: Time::ZERO,
             since: Time::ZERO,
             outcomes: 0,
@@ -132,6 +135,7 @@ impl Reroute {
         round_trip: Span,
         now: Time,
     ) -> Option<(Span, Time)> {
+        self.begun = self.begun.min(feedback.sent);
         if feedback.sent < self.taken {
             return None;
         }
@@ -202,6 +206,11 @@ impl Reroute {
     /// The path that is to be probed: it is told of once.
     pub(super) const fn take_doubt(&mut self) -> Option<u8> {
         self.doubt.take()
+    }
+
+    /// When the flow began, as far as its outcomes tell.
+    pub(super) const fn begun(&self) -> Time {
+        self.begun
     }
 
     /// The path that was probed last.

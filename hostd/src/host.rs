@@ -21,11 +21,10 @@ use common::sys::{Waker, monotonic};
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::Mac;
-use common::xdp::frame::FramePool;
-use common::xdp::limits::PACKET_MAX;
 use common::xdp::netdev::Device;
 use common::xdp::queue::QueueIo;
 use common::xdp::{PortOptions, Role, Umem, XdpError, frames_needed, open_port};
+use common::xdp::{frame::FramePool, limits::PACKET_MAX};
 use hostd_client::shm::{MemoryError, require_seals};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
@@ -53,12 +52,10 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Regions that may wait to be unmapped; beyond it the worker does it itself.
 const RELEASED_REGIONS: usize = 1024;
 
-/// Sleeps shorter than this are not worth their system calls, as long as the pacer can catch up
-/// afterwards.
+/// Sleeps shorter than this are not worth their system calls, if the pacer can catch up after them.
 const NAP: Span = Span::from_micros(50);
 
-/// How often a worker that does not sleep looks for the doorbells of sessions that were quiet for
-/// long.
+/// How often a worker that does not sleep looks for doorbells of sessions that were long quiet.
 const LOOK: Span = Span::from_micros(50);
 
 /// Why the daemon cannot start, or had to end.
@@ -599,15 +596,14 @@ async fn heartbeat(worker: WorkerHandle, published: Arc<Published>, alive: Arc<A
     let watchdog = sd_notify::watchdog_enabled();
     // Twice within systemd's time, as sd_watchdog_enabled(3) advises; two waits a beat.
     let pause = watchdog.map_or(HEARTBEAT, |limit| limit / 2) / 2;
-    let mut missed = false;
+    let turns = || published.turns.load(Ordering::Relaxed);
+    let mut moved = true;
     loop {
-        let before = published.turns.load(Ordering::Relaxed);
+        let before = turns();
         worker.wake();
         tokio::time::sleep(pause).await;
-        let moved = published.turns.load(Ordering::Relaxed) != before;
         // On a busy machine one beat may be missed.
-        let stands = missed && !moved;
-        missed = !moved;
+        let stands = !std::mem::replace(&mut moved, turns() != before) && !moved;
         if alive.swap(!stands, Ordering::Relaxed) && stands {
             tracing::error!("the worker stands still");
         }

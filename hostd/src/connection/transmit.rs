@@ -221,8 +221,7 @@ impl QueuePair {
         if refuses && answered && ack.expected == sender.flight().next() {
             return Err(DropReason::ImpossibleAcknowledgement);
         }
-        let counters = &mut self.counters;
-        let steering = &mut peer.steering;
+        let (counters, steering) = (&mut self.counters, &mut peer.steering);
         counters.rx_acks += 1;
         sender.paused(paused_total, now);
         if let Some(mpeh) = headers.mpeh {
@@ -241,8 +240,7 @@ impl QueuePair {
         }
         match sender.acknowledge(&ack, now, steering, counters) {
             Verdict::Valid(_) => {
-                let queue = &self.requester.queue;
-                sender.take_back(ack.expected, |request| queue.is_done(request));
+                sender.take_back(ack.expected, |it| self.requester.queue.is_done(it))
             }
             Verdict::Overtaken => return Ok(()),
             Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),

@@ -245,7 +245,7 @@ impl<M: RegionMemory> Engine<M> {
     }
 }
 
-/// The ACK time-out that a REQ asks for, as far as this side, whose `own` one is another, goes along:
+/// The ACK time-out that a REQ asks for, as far as this side goes along, which has its `own` one:
 /// nobody else decides that it waits for ever.
 fn acceptable_timeout(asked: u8, own: u8) -> u8 {
     match asked {

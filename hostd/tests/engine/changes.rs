@@ -5,8 +5,8 @@ use common::time::Span;
 use common::wire::roce::PathIds;
 use hostd::stats::PathStatistics;
 use hostd::verbs::{
-    ChangeRefused, DropReason, EngineConfig, Granularity, MultipathChange, MultipathConfig,
-    MultipathState, PathStanding, SendOpcode, State, Status,
+    ChangeRefused, ChangeStanding, DropReason, EngineConfig, Granularity, MultipathChange,
+    MultipathConfig, MultipathState, PathStanding, SendOpcode, State, Status, Transition,
 };
 
 /// Bytes that are written, again and again.
@@ -642,5 +642,26 @@ fn all_paths_fail_while_a_change_is_pending() {
     let engine = &network.hosts[0].engine;
     let stands = engine.queue_pair_statistics(qpns[0]).expect("exists");
     assert_eq!(stands.state, State::Error);
+    network.close();
+}
+
+/// HT-32: a change that the peer has not answered ends with the connection, so that nobody waits for
+/// it for ever.
+#[test]
+fn a_change_ends_with_its_connection() {
+    let mut network = Network::new(12, configs());
+    let qpns = network.connected(Some(agreed(Granularity::Packet)));
+    network.pass(Span::from_millis(1));
+    network.impairment.dead[1] = true;
+    let engine = &mut network.hosts[0].engine;
+    let asked = engine.change_multipath(qpns[0], &change(&[], &[5]));
+    let name = asked.expect("possible").expect("the peer is asked");
+    network.pass(Span::from_millis(10));
+    let standing = |network: &Network| network.hosts[0].engine.change_standing(qpns[0], name);
+    assert_eq!(standing(&network), Some(ChangeStanding::Pending));
+    let engine = &mut network.hosts[0].engine;
+    let ended = engine.modify_queue_pair(qpns[0], &Transition::Error);
+    ended.expect("legal");
+    assert_eq!(standing(&network), Some(ChangeStanding::Refused));
     network.close();
 }

@@ -645,8 +645,8 @@ fn all_paths_fail_while_a_change_is_pending() {
     network.close();
 }
 
-/// HT-32: a change that the peer has not answered ends with the connection, so that nobody waits for
-/// it for ever.
+/// HT-32: a change that the peer has not answered ends with the connection, so that nobody waits
+/// for it for ever.
 #[test]
 fn a_change_ends_with_its_connection() {
     let mut network = Network::new(12, configs());

@@ -106,6 +106,20 @@ fn listen(context: &Context, b: &Daemon) -> (Listener, SocketAddr) {
     (listener, peer)
 }
 
+/// Connects an end with another one, which `listener` at `peer` accepts it for.
+async fn meet(one: &mut End, other: &mut End, listener: &Listener, peer: SocketAddr) {
+    let both = async {
+        tokio::join!(one.queue_pair.connect_async(peer, Private::EMPTY), async {
+            let request = listener.get_request_async().await?;
+            let accepted = request.accept_async(&mut other.queue_pair, Private::EMPTY);
+            accepted.await
+        })
+    };
+    let (connected, accepted) = within(both).await;
+    connected.expect("connected");
+    accepted.expect("accepted");
+}
+
 /// HT-1: both sides of many connections on one thread, with a session each, beside a thread that
 /// waits for the same session.
 #[test]
@@ -161,16 +175,7 @@ fn futures_that_are_dropped_take_nothing() {
         assert!(timeout(soon, listener.get_request_async()).await.is_err());
         let (mut one, mut other) = (End::new(&active), End::new(&passive));
         assert!(timeout(soon, one.queue.next_async()).await.is_err());
-        let both = async {
-            tokio::join!(one.queue_pair.connect_async(peer, Private::EMPTY), async {
-                let request = listener.get_request_async().await?;
-                let accepted = request.accept_async(&mut other.queue_pair, Private::EMPTY);
-                accepted.await
-            })
-        };
-        let (connected, accepted) = within(both).await;
-        connected.expect("connected");
-        accepted.expect("accepted");
+        meet(&mut one, &mut other, &listener, peer).await;
         other.send(7);
         one.next(CompletionOpcode::Receive).await;
         assert_eq!(one.received(), 7);
@@ -189,15 +194,7 @@ fn everything_that_blocks_can_be_awaited() {
         let (active, passive) = (active.expect("it is there"), b.application());
         let (listener, peer) = listen(&passive, &b);
         let (mut one, mut other) = (End::new(&active), End::new(&passive));
-        let both = async {
-            tokio::join!(one.queue_pair.connect_async(peer, Private::EMPTY), async {
-                let request = listener.get_request_async().await?;
-                let accepted = request.accept_async(&mut other.queue_pair, Private::EMPTY);
-                accepted.await
-            })
-        };
-        let (connected, accepted) = within(both).await;
-        connected.and(accepted).expect("a connection");
+        meet(&mut one, &mut other, &listener, peer).await;
 
         let change = PathChange {
             reorder_packets: Some(77),

@@ -137,7 +137,7 @@ impl Changing {
             Reply::PathsOutcome(PathOutcome::Made) => Ok(Self::Made),
             Reply::PathsOutcome(PathOutcome::Refused) => Err(Error::Refused {
                 code: ErrorCode::InvalidArgument,
-                text: "the peer refused the change".to_owned(),
+                text: "the peer refused the change, or the connection has ended".to_owned(),
             }),
             Reply::PathsOutcome(PathOutcome::Pending) => Ok(Self::Asked(name)),
             reply => Err(unexpected(&reply)),

@@ -295,8 +295,8 @@ impl QueuePair {
                 self.counters.tx_rnr += 1;
                 receiver.reports.on_not_ready();
                 let owner = rights.domain;
-                let mut may_wait = || has_share || delivery.budget.take(owner, receiver.waiting());
-                if receiver.reorders() && may_wait() {
+                let reorders = receiver.reorders();
+                if reorders && (has_share || delivery.budget.take(owner, receiver.waiting())) {
                     receiver.hold(0, frame, header, delivery.now);
                     receiver.starve();
                     if let Some(shared) = &mut delivery.shared {

@@ -86,7 +86,9 @@ async fn make(wanted: &Wanted, worker: &WorkerHandle) -> Result<(), String> {
         let asked = worker.ask(|answer| Command::ChangeStanding(qpn, name, answer));
         match asked.await.ok_or_else(ended)? {
             None => return Err("it has ended".to_owned()),
-            Some(ChangeStanding::Refused) => return Err("the peer refused the change".to_owned()),
+            Some(ChangeStanding::Refused) => {
+                return Err("the peer refused the change, or the connection has ended".to_owned());
+            }
             Some(ChangeStanding::Made) => return Ok(()),
             Some(ChangeStanding::Pending) => {}
         }

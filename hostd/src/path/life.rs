@@ -8,6 +8,9 @@
 //!     └────── all of its packets acknowledged ──────────── Retiring
 //! ```
 //!
+//! When a connection begins, all are in force. Those of a flow or of flowlets wait for their
+//! probes, but for the first one.
+//!
 //! A path that is taken out gets no new packets; those in flight are acknowledged, or sent again on
 //! others, as ever. Only if all that are in force are unmeasured, retiring ones go on carrying
 //! until the first of them is measured. A path that returns has another entropy value (HT-12).

@@ -8,7 +8,8 @@ use super::record::Record;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionOptions {
     /// Local ACK time-out, 4.096 µs × 2^`timeout`, 1–31; 0 never gives up. The side that connects
-    /// decides for both.
+    /// decides for both, but the other one takes neither 0 nor more than 22 (17 s) unless that is
+    /// its own.
     pub timeout: u8,
     /// Whole time-outs without progress before a queue pair fails, 0–7. The side that connects
     /// decides for both.

@@ -201,12 +201,13 @@ impl Rttcc {
         };
         let round_trip = round_trip.max(1.0);
         self.round_trip = Some(round_trip);
-        if round_trip > limit && self.rate <= self.line * LEAST {
+        let too_long = round_trip > limit;
+        if too_long && self.rate <= self.line * LEAST {
             self.pipe.unexplained(span(round_trip), now);
         } else {
             self.pipe.explained();
         }
-        if round_trip <= limit {
+        if !too_long {
             self.set_rate(self.rate + self.step * self.line, now);
             self.step = (2.0 * self.step).min(STEP_MAX);
         } else {

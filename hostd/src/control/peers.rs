@@ -26,6 +26,8 @@ pub(super) struct Peer {
     pub(super) waiting: Vec<oneshot::Sender<Reached>>,
     /// When waiting requests fail because no answer came.
     pub(super) give_up: Time,
+    /// The kernel has given up once and was asked again.
+    pub(super) asked_again: bool,
 }
 
 /// How many peers there may be.

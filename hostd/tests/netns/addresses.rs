@@ -84,6 +84,30 @@ fn message(from: (&Host, Option<&str>), to: (&Host, &str)) -> [(String, String);
     })
 }
 
+/// HT-1: a peer that answers to address resolution only after the kernel has given up for the first
+/// time, as on a link that has just come up, is reached all the same.
+#[test]
+fn a_late_neighbour_is_asked_again() {
+    if !possible() {
+        return;
+    }
+    let link = Link::new();
+    let [a, b] = &link.hosts;
+    let answers = |ignore: u8| {
+        let line = format!("sysctl -qw net.ipv4.conf.eth0.arp_ignore={ignore}");
+        b.namespace.run(&line).expect("it succeeds");
+    };
+    answers(8);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The kernel asks for 3 s.
+            std::thread::sleep(Duration::from_millis(3300));
+            answers(0);
+        });
+        message((a, None), (b, "10.9.0.2"));
+    });
+}
+
 /// HT-1, MG-1: an application connects from each of the addresses of an interface to each of
 /// another's, over IPv4 and IPv6. Addresses that come and go are followed; others keep their index.
 #[test]

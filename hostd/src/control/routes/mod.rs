@@ -33,8 +33,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
-/// How long the resolution of a neighbour may take; the kernel gives up after three seconds.
-const RESOLVE_TIME: Span = Span::from_secs(4);
+/// How long the resolution of a neighbour may take. The kernel gives up after three seconds and is
+/// asked once more: on a link that has just come up it is silent itself (duplicate address detection
+/// of its link-local address), and so may the neighbour be.
+const RESOLVE_TIME: Span = Span::from_secs(5);
 
 /// Neighbours in use are confirmed this often: well below the kernel's default of 30 s reachable
 /// time.
@@ -74,6 +76,8 @@ pub struct Router {
     /// What the worker was told last of each port: its speeds, and whether its link is up.
     told: Vec<(Speeds, bool)>,
     changes: Vec<Change>,
+    /// Neighbours that did not answer and are asked once more.
+    silent: HashSet<NeighbourKey>,
     port: Arc<Port>,
     announce: Announce,
 }
@@ -109,6 +113,7 @@ impl Router {
             look_again: Time::NEVER,
             told: speeds.into_iter().map(|speeds| (speeds, true)).collect(),
             changes,
+            silent: HashSet::new(),
             port,
             announce,
         };
@@ -182,6 +187,7 @@ impl Router {
         });
         peer.waiting.extend(question.answer);
         peer.give_up = monotonic() + RESOLVE_TIME;
+        peer.asked_again = false;
         // The engine asks because it has no route, whatever it was told.
         peer.told.clear();
         self.look_up(direction).await;
@@ -352,6 +358,9 @@ impl Router {
         while self.watch.pump(monotonic(), &mut changes)? {}
         self.changes = changes;
         self.apply_changes();
+        for next_hop in std::mem::take(&mut self.silent) {
+            self.resolve(next_hop).await;
+        }
         self.tell_ports();
         let now = monotonic();
         if now >= self.look_again {
@@ -528,7 +537,11 @@ impl Router {
                 && let Some(peer) = self.peers.get_mut(&direction)
             {
                 peer.told.clear();
-                no_answer(direction.destination, peer);
+                if peer.waiting.is_empty() || std::mem::replace(&mut peer.asked_again, true) {
+                    no_answer(direction.destination, peer);
+                } else {
+                    self.silent.insert(key);
+                }
             }
         }
     }

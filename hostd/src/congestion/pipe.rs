@@ -6,6 +6,9 @@ use crate::verbs::Feedback;
 use common::time::{Span, Time};
 use common::units::Rate;
 
+/// Window in packets with which an own packet has left any queue long before the next one comes.
+pub(super) const ALONE: f64 = 1.0 / 64.0;
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pipe {

@@ -15,7 +15,7 @@
 //! Without signals the delay is that of the round trip above the idle one: of all hops instead of
 //! the worst. Windows are in packets.
 
-use super::pipe::{Pipe, nanos, span};
+use super::pipe::{ALONE, Pipe, nanos, span};
 use super::told::{self, Told};
 use crate::stats::PathSignal;
 use crate::verbs::{Feedback, PacketFate};
@@ -128,9 +128,15 @@ impl Poseidon {
                 self.guided = hop.is_some();
                 let delay = hop.unwrap_or_else(|| (round_trip - base).max(0.0));
                 let ratio = self.ratio(delay);
+                if hop.is_none() && ratio < 1.0 && self.window <= ALONE {
+                    self.pipe.unexplained(span(round_trip), now);
+                } else {
+                    self.pipe.explained();
+                }
                 self.window *= 1.0 + (ratio - 1.0) / self.window.max(1.0);
             }
             (PacketFate::Trimmed | PacketFate::Lost, _) => {
+                self.pipe.explained();
                 if nanos(now.since(self.halved)) >= self.round_trip {
                     self.halved = now;
                     self.window *= AFTER_LOSS;
@@ -187,6 +193,33 @@ mod tests {
                 );
                 assert!(poseidon.is_guided());
             }
+        }
+    }
+
+    /// CC-5: without signals a path that becomes longer by more than the targets is noticed when
+    /// the flow has become so slow that no own packet waits for another.
+    #[test]
+    fn a_longer_path_is_noticed() {
+        let mut poseidon = Poseidon::new(224, MTU, Span::ZERO, TARGETS);
+        poseidon.set_speed(Rate::from_gbps(100));
+        let mut now = at(0);
+        for (micros, millis) in [(14, 5), (80, 1_000)] {
+            let (end, round_trip) = (now + Span::from_millis(millis), Span::from_micros(micros));
+            while now < end {
+                now += span(nanos(round_trip) / poseidon.exact());
+                let round_trip = Some(round_trip);
+                let came = feedback(came(false), BASE);
+                let delay = round_trip;
+                poseidon.on_feedback(
+                    &Feedback {
+                        round_trip,
+                        delay,
+                        ..came
+                    },
+                    now,
+                );
+            }
+            assert!(poseidon.exact() > 20.0, "{micros}: {}", poseidon.exact());
         }
     }
 

@@ -50,7 +50,7 @@ const FIRST: f64 = 1.1;
 /// Quick adapt acts if less than this part of the largest window got through …
 const GATE: f64 = 1.0 / 8.0;
 
-/// … and the delay is this many times the target, unless packets were trimmed or lost.
+/// … and the delay is this many times the target, unless packets were trimmed.
 const LATE: f64 = 4.0;
 
 /// Proportional, fair and fast increase, and what every round trip adds, in packets.
@@ -160,7 +160,7 @@ pub(crate) struct Nscc {
     /// Bytes that got through in this interval of quick adapt, and its end.
     achieved: f64,
     interval_end: Option<Time>,
-    /// Packets were trimmed or lost in this interval.
+    /// Packets were trimmed in this interval.
     suffered: bool,
     /// Bytes whose outcome is still from before the last quick adapt.
     ignored: f64,

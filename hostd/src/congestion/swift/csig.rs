@@ -17,7 +17,7 @@
 
 use super::super::told::{self, Told};
 use super::{BETA, DECREASE_MAX, INCREASE, LEAST, Swift};
-use crate::congestion::pipe::nanos;
+use crate::congestion::pipe::{ALONE, nanos, span};
 use crate::stats::PathSignal;
 use crate::verbs::{Feedback, PacketFate};
 use common::time::{Span, Time};
@@ -129,6 +129,7 @@ impl SwiftCsig {
             (PacketFate::Delivered { .. }, Some(delay)) => self.delivered(base, delay, now),
             (PacketFate::Trimmed | PacketFate::Lost, _) => {
                 self.first = 0.0;
+                self.swift.pipe.explained();
                 self.swift.decrease(DECREASE_MAX, now);
             }
             (PacketFate::Delivered { .. } | PacketFate::NotReady, _) => {}
@@ -146,10 +147,23 @@ impl SwiftCsig {
         let swift = &mut self.swift;
         let target = swift.target(base);
         if delay < target {
+            swift.pipe.explained();
             let left = 1.0 - swift.pipe.part(swift.window, swift.round_trip);
             let free = free.unwrap_or(0.0).min(left.max(0.0));
             swift.window += INCREASE / swift.window.max(1.0) + self.lambda * free;
-        } else if hop.is_none() {
+            return;
+        }
+        // No hop has a queue that would explain it, or no own packet waits for another.
+        let unexplained = match hop {
+            Some(hop) => hop <= target - base,
+            None => swift.window <= ALONE,
+        };
+        if unexplained {
+            swift.pipe.unexplained(span(delay), now);
+        } else {
+            swift.pipe.explained();
+        }
+        if hop.is_none() {
             self.told.doubt();
             swift.decrease(BETA * (delay - target) / delay, now);
         }
@@ -256,6 +270,43 @@ mod tests {
         let mut plain = running(100.0);
         plain.on_feedback(&feedback(came(false), slow), at(0));
         assert!(plain.exact() < 90.0 && !plain.is_guided());
+    }
+
+    /// CC-2: where the path becomes longer, and no hop has a queue that would explain it, the flow
+    /// has its bandwidth again after some time; with signals of hops, and without.
+    #[test]
+    fn a_longer_path_is_noticed() {
+        for hops in [true, false] {
+            let mut swift = SwiftCsig::new(224, MTU, Span::ZERO, 1.0);
+            swift.set_speed(Rate::from_gbps(100));
+            let mut now = at(0);
+            let mut pass = |swift: &mut SwiftCsig, micros, time: Span| {
+                let (end, round_trip) = (now + time, Span::from_micros(micros));
+                while now < end {
+                    now += span(nanos(round_trip) / swift.exact());
+                    if hops {
+                        swift.signalled(&signal(Signal::Delay, 100, now), now);
+                    }
+                    let round_trip = Some(round_trip);
+                    let came = feedback(came(false), BASE);
+                    let delay = round_trip;
+                    let came = Feedback {
+                        round_trip,
+                        delay,
+                        ..came
+                    };
+                    swift.on_feedback(&came, now);
+                }
+            };
+            pass(&mut swift, 14, Span::from_millis(20));
+            assert!(swift.exact() > 100.0);
+            swift.on_feedback(&feedback(PacketFate::Lost, BASE), at(30_000));
+            let before = swift.exact();
+            pass(&mut swift, 40, Span::from_millis(1));
+            assert!(swift.exact() <= before, "{}", swift.exact());
+            pass(&mut swift, 40, Span::from_secs(1));
+            assert!(swift.exact() > 100.0, "{hops}: {}", swift.exact());
+        }
     }
 
     /// CC-2: a loss or a trim halves it, once a round trip; a time-out leaves one packet.

@@ -15,7 +15,7 @@ mod csig;
 
 pub(crate) use csig::SwiftCsig;
 
-use super::pipe::{Pipe, nanos, span};
+use super::pipe::{ALONE, Pipe, nanos, span};
 use crate::verbs::{Feedback, PacketFate};
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -35,9 +35,6 @@ const FLOWS_MAX: f64 = 100.0;
 
 /// Least window in packets.
 const LEAST: f64 = 1.0 / 1024.0;
-
-/// Window with which an own packet has left any queue long before the next one comes.
-const ALONE: f64 = 1.0 / 64.0;
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -79,8 +79,8 @@ fn a_flow_leaves_a_congested_path() {
     let changes = |paths: u16, before: &dyn Fn(&mut PathSet, u8)| {
         let mut paths = set(Granularity::Flow, paths);
         let first = paths.select(None, FREE, at(0)).path;
-        before(&mut paths, first);
         let moved = (1..300).filter(|&micros| {
+            before(&mut paths, first);
             let choice = paths.select(None, FREE, at(micros));
             paths.measured(choice.path, Span::from_micros(10), at(micros));
             if micros % 2 == 0 || choice.path != first {

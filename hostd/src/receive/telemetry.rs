@@ -110,13 +110,11 @@ impl OfPath {
         if same && pairs().any(|(before, hop)| before.at == hop.at) {
             return;
         }
-        let sample = if same {
-            worst(pairs(), base)
-        } else {
-            // The way has changed.
-            self.in_flight = None;
-            None
-        };
+        let sample = same.then(|| worst(pairs(), base)).flatten();
+        if sample.is_none() {
+            // What is known is of another way, or of another time.
+            (self.in_flight, self.worst) = (None, None);
+        }
         if let Some((hop, in_flight, passed)) = sample {
             let weight = (passed / base).min(1.0);
             let smoothed = self.in_flight.map_or(in_flight, |before| {
@@ -148,6 +146,11 @@ fn worst<'a>(
         let speed = number_of(hop.speed) / 8e6;
         if speed == 0.0 || passed > nanos(FORGOTTEN) {
             continue;
+        }
+        if passed * speed > f64::from(u32::MAX) {
+            // The count of bytes may have wrapped: what this hop, perhaps the worst, sends is not
+            // known.
+            return None;
         }
         let sent = f64::from(hop.sent.wrapping_sub(before.sent)) / passed / speed;
         if sent > IMPOSSIBLE {
@@ -264,20 +267,46 @@ mod tests {
             half.is_some_and(|(_, part)| (499..=501).contains(&part)),
             "{half:?}"
         );
-        let other = note(&[hop(1, 1, 0), hop(2, 2, 0)], 11);
-        assert_eq!(other, half, "the last value holds until there is another");
+        assert_eq!(note(&[hop(10_000, 70_000, 0)], 10), half, "the same turn");
+        assert_eq!(note(&[hop(1, 1, 0), hop(2, 2, 0)], 11), None, "another way");
         // Ten times the line; and a clock that went back.
         assert_eq!(
             note(&[hop(1_001, 125_000, 0), hop(1_002, 125_000, 0)], 12),
-            half
+            None
         );
-        assert_eq!(note(&[hop(0, 0, 0), hop(0, 0, 0)], 13), half);
-        assert_eq!(note(&[hop(9, 9, 0), hop(9, 9, 0)], 200_000), half);
+        assert_eq!(note(&[hop(0, 0, 0), hop(0, 0, 0)], 13), None);
+        let quarter = note(&[hop(10_000, 31_250, 0), hop(10_000, 31_250, 0)], 23);
+        assert!(
+            quarter.is_some_and(|(_, part)| (249..=251).contains(&part)),
+            "{quarter:?}"
+        );
+        let later = [hop(10_009, 31_259, 0), hop(10_009, 31_259, 0)];
+        assert_eq!(note(&later, 200_000), None, "another time");
         let unknown = Hop {
             speed: Scaled(0),
-            ..hop(10_009, 62_509, 0)
+            ..hop(10_109, 31_359, 0)
         };
-        assert_eq!(note(&[unknown, unknown], 200_010), half);
+        assert_eq!(note(&[unknown, unknown], 200_010), None);
+    }
+
+    /// SW-52: at 400 Gb/s the count of bytes wraps in 86 ms. What may have wrapped is no sample:
+    /// a full link would look idle.
+    #[test]
+    fn a_count_that_may_have_wrapped_is_no_sample() {
+        let mut observer = Observer::new(BASE, 1);
+        let of = |micros: u64| {
+            let nanos = micros * 1_000;
+            let sent = u32::try_from(nanos * 50 % (1 << 32)).expect("32 bits");
+            let speed = Scaled::of(400_000_000);
+            let hop = hop(u32::try_from(nanos).expect("short"), sent, 0);
+            told(&[Hop { speed, ..hop }])
+        };
+        for (micros, expected) in [(0, None), (80_000, Some(())), (170_000, None)] {
+            observer.note(0, Some(&of(micros)), at(micros));
+            let told = tell(&mut observer);
+            assert_eq!(told.map(drop), expected, "{micros}: {told:?}");
+            assert!(told.is_none_or(|(_, part)| part > 990), "{told:?}");
+        }
     }
 
     /// SW-52: packets without telemetry are told as such, paths take turns, and a path that there

@@ -32,6 +32,10 @@ const CROWD: u32 = 16;
 /// less, as those of a wide area may, are not worth a change each time that one of them varies.
 const FAR: u64 = 2;
 
+/// So many round trips a signal that named the last hop counts for: a path may begin to take signals
+/// off.
+const LOCATED: u8 = 16;
+
 /// Times that the stay on a path is doubled at most.
 const DOUBLINGS: u32 = 10;
 
@@ -69,6 +73,8 @@ pub(super) struct Reroute {
     crowded: bool,
     /// The last signal named the last hop.
     at_last_hop: bool,
+    /// Whole round trips since then.
+    unlocated: u8,
     /// The last answer to a probe.
     probed: Option<Probed>,
     /// A path that was far better in the last whole round trip.
@@ -114,6 +120,7 @@ impl Reroute {
             is_congested: false,
             crowded: false,
             at_last_hop: false,
+            unlocated: 0,
             probed: None,
             better: None,
             doubt: None,
@@ -154,6 +161,8 @@ impl Reroute {
             return None;
         }
         self.is_congested = 2 * self.congested >= self.outcomes;
+        self.unlocated = self.unlocated.saturating_add(1);
+        self.at_last_hop &= self.unlocated < LOCATED;
         let began = self.since;
         (self.outcomes, self.congested, self.since) = (0, 0, now);
         let shortest = self.shortest.take();
@@ -234,7 +243,7 @@ impl Reroute {
 
     /// The last congestion signal of the path was of the peer's link, or of another one.
     pub(super) const fn located(&mut self, at_last_hop: bool) {
-        self.at_last_hop = at_last_hop;
+        (self.at_last_hop, self.unlocated) = (at_last_hop, 0);
     }
 
     /// Whether another path is to be taken now, and which one, if it is known. `idle`: nothing is

@@ -66,6 +66,12 @@ fn congestion_on_the_last_hop_is_no_reason() {
     assert!(!is_due(&reroute, true, 200));
     reroute.located(false);
     assert!(is_due(&reroute, true, 200));
+    reroute.located(true);
+    // Ten microseconds are a round trip.
+    told(&mut reroute, 200..340, |_| true);
+    assert!(!is_due(&reroute, true, 340));
+    told(&mut reroute, 340..420, |_| true);
+    assert!(is_due(&reroute, true, 420), "the signal is an old one");
 }
 
 fn micros(micros: u64) -> Span {

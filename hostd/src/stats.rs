@@ -141,6 +141,8 @@ pub struct TransportCounters {
     pub timeouts: u64,
     /// Times that the newest packet was sent again to learn what became of it.
     pub tail_probes: u64,
+    /// Packets sent again because the others had overtaken them and nothing else was to be sent.
+    pub stragglers: u64,
     /// Probes that were sent to silent peers.
     pub keep_alives: u64,
     /// Packets that came before one that was sent earlier.
@@ -188,6 +190,7 @@ impl TransportCounters {
             fast_retransmits: counters.fast_retransmits,
             timeouts: counters.timeouts,
             tail_probes: counters.tail_probes,
+            stragglers: counters.stragglers,
             keep_alives: counters.keep_alives,
             out_of_order: counters.out_of_order,
             early_placed: counters.early_placed,
@@ -215,6 +218,7 @@ impl TransportCounters {
         self.fast_retransmits += now.fast_retransmits - before.fast_retransmits;
         self.timeouts += now.timeouts - before.timeouts;
         self.tail_probes += now.tail_probes - before.tail_probes;
+        self.stragglers += now.stragglers - before.stragglers;
         self.keep_alives += now.keep_alives - before.keep_alives;
         self.out_of_order += now.out_of_order - before.out_of_order;
         self.early_placed += now.early_placed - before.early_placed;
@@ -266,6 +270,8 @@ pub struct QueuePairCounters {
     pub timeouts: u64,
     /// Times that the newest packet was sent again to learn what became of it.
     pub tail_probes: u64,
+    /// Packets sent again because the others had overtaken them and nothing else was to be sent.
+    pub stragglers: u64,
     /// Probes that were sent because the peer was silent.
     pub keep_alives: u64,
     /// Packets of which the peer got the headers alone, because a switch trimmed them.

@@ -33,8 +33,8 @@ pub enum Error {
         /// What the kernel says.
         reason: Errno,
     },
-    /// The daemon ended, or threw the application out.
-    #[error("hostd is gone: the connection to it has ended")]
+    /// The daemon ended, threw the application out, or did not answer for ten seconds.
+    #[error("hostd is gone, or does not answer: the connection to it has ended")]
     DaemonGone,
     /// The time given to the call is over.
     #[error("timed out")]

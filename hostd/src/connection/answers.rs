@@ -85,7 +85,10 @@ impl QueuePair {
             (None, Some(receiver)) => peer.steering.detour(receiver.reports.detours()),
             _ => choice.entropy,
         };
-        let flow = frame::on_path(&addressing.data, entropy.port, entropy.flow_label);
+        let mut flow = frame::on_path(&addressing.data, entropy.port, entropy.flow_label);
+        if let Some(class) = addressing.again.filter(|_| segment.again) {
+            flow.traffic_class = class;
+        }
         let len = usize::from(segment.len);
         let mut headers = fields.headers(now);
         peer.label(&mut headers);
@@ -99,13 +102,13 @@ impl QueuePair {
             copied && frame::seal_sparse(frame.bytes_mut(), zeros).is_ok()
         });
         if composed {
-            let fresh = answers.sent();
+            answers.sent();
             self.counters.tx_packets += 1;
             self.counters.tx_bytes += u64::from(segment.len);
-            self.counters.retransmits += u64::from(!fresh);
+            self.counters.retransmits += u64::from(segment.again);
             match peer.agreed {
                 Some(_) => peer.steering.count_sent(choice.port, frame.len()),
-                None => peer.steering.left(&choice, frame.len(), false, now),
+                None => peer.steering.left(&choice, (frame.len(), 0), false, now),
             }
             return Departure::Frame(frame, choice.port);
         }

@@ -11,7 +11,7 @@ use crate::frame::{self, timestamp};
 use crate::limits;
 use crate::verbs::{
     ChangeRefused, ChangeStanding, DropReason, Granularity, MultipathChange, MultipathState,
-    PortSet, Psn, State,
+    PortId, PortSet, Psn, State,
 };
 use common::time::{Span, Time};
 use common::wire::roce::{Bth, Change, Flow, Headers, Mpeh, NewTerms, Opcode, Operation, Reth};
@@ -220,6 +220,17 @@ impl QueuePair {
         if let Some(peer) = &mut self.peer {
             peer.terms.expire(idle, now);
         }
+    }
+
+    /// The port of the next question, if there is one and it leads to the peer.
+    pub(super) fn question_port(&self) -> Option<PortId> {
+        if !self.has_questions() {
+            return None;
+        }
+        let peer = self.peer.as_ref()?;
+        let (_, path) = peer.terms.question(&peer.steering.carrying())?;
+        let port = peer.steering.port(path);
+        peer.ways.of(port).map(|_| port)
     }
 
     /// The next question, through the port of its path: what it measures is that.

@@ -398,9 +398,6 @@ impl QueuePair {
             give_up: rules.ack_timeout.map(|timeout| timeout.times(retries)),
         };
         self.requester.awaited = Some(Awaited::new(patience));
-        self.requester
-            .queue
-            .set_answers(limits::READ_REQUEST.min(span));
         let mut sender = Sender::new(Psn::new(attributes.sq_psn), span, rules);
         if agreed.is_some_and(|agreed| agreed.service != Service::Ordered) {
             sender = sender.telling_each();
@@ -444,7 +441,12 @@ impl QueuePair {
     /// Ports that the next data packet may leave through.
     pub(crate) fn wanted_ports(&self, now: Time) -> PortSet {
         let peer = self.peer.as_ref();
-        peer.map_or(PortSet::NONE, |peer| peer.steering.wanted(now))
+        let wanted = || peer.map_or(PortSet::NONE, |peer| peer.steering.wanted(now));
+        match self.question_port() {
+            None => wanted(),
+            Some(port) if self.has_answers() || self.wants_to_request() => wanted().with(port),
+            Some(port) => PortSet::NONE.with(port),
+        }
     }
 
     /// Whether there is a way to the peer.

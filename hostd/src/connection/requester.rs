@@ -139,9 +139,18 @@ impl Requester {
         }
         // One that is not possible fails when it begins.
         self.queue.next_answers().is_none_or(|answers| {
+            let answers = answers.min(self.answers_at_once(steering));
             let room = answers <= sender.flight().room();
             !awaited.is_possible() || (room && awaited.has_room(answers, steering.window()))
         })
+    }
+
+    /// How many answers one packet asks for, at most: half a window, so that the next ones are
+    /// asked for while these are under way.
+    fn answers_at_once(&self, steering: &Steering) -> u32 {
+        let span = self.sender.as_ref().map_or(1, |it| it.flight().span());
+        let most = crate::limits::READ_REQUEST.min(span);
+        most.min(steering.window() / 2).max(1)
     }
 
     /// What is to be asked for again, if it may leave.
@@ -164,7 +173,12 @@ impl Requester {
     ) -> Result<Option<Outgoing>, Status> {
         if let Some(again) = self.retransmission(steering) {
             // Lost packets are never older than the oldest request that has not completed.
-            let segment = self.queue.again(again.request, again.psn);
+            let asked = self.awaited.as_ref().and_then(|it| it.asked_by(again.psn));
+            let segment = match asked {
+                // The window may be another one since then.
+                Some((index, packets)) => self.queue.ask_again(again.request, index, packets),
+                None => self.queue.again(again.request, again.psn),
+            };
             return Ok(Some(Outgoing {
                 psn: again.psn,
                 segment: segment.ok_or(Status::Fatal)?,
@@ -189,6 +203,7 @@ impl Requester {
                 ack_request: false,
             }));
         }
+        self.queue.set_answers(self.answers_at_once(steering));
         if !self.begin_next(steering, owner, regions)? {
             return Ok(None);
         }

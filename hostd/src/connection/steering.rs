@@ -271,13 +271,20 @@ impl Steering {
         (self.lanes.algorithm(), self.lanes.is_guided())
     }
 
-    /// A packet of an own request leaves as chosen, with `bytes` in memory. `awaited`: its outcome
-    /// will be told.
-    pub(super) fn left(&mut self, choice: &Choice, bytes: usize, awaited: bool, now: Time) {
+    /// A packet leaves as chosen, with `bytes` in memory, and asks for so many `answers`, in bytes.
+    /// `awaited`: its outcome will be told.
+    pub(super) fn left(
+        &mut self,
+        choice: &Choice,
+        (bytes, answers): (usize, u32),
+        awaited: bool,
+        now: Time,
+    ) {
         if choice.path.switched && self.paths.is_flow() {
             self.lanes.rerouted(now);
         }
-        self.lanes.left(choice.path.path, bytes, awaited, now);
+        let moved = bytes.saturating_add(usize::try_from(answers).unwrap_or(usize::MAX));
+        self.lanes.left(choice.path.path, moved, awaited, now);
         self.count_sent(choice.port, bytes);
     }
 

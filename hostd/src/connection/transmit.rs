@@ -44,11 +44,11 @@ pub(crate) enum Departure {
 impl QueuePair {
     /// Whether there is a data packet that may leave, as far as its port lets it.
     pub(crate) fn wants_to_send(&self) -> bool {
-        self.has_answers() || self.wants_to_request()
+        self.has_answers() || self.has_questions() || self.wants_to_request()
     }
 
     /// Whether a packet of an own request may leave.
-    fn wants_to_request(&self) -> bool {
+    pub(super) fn wants_to_request(&self) -> bool {
         let Some(peer) = &self.peer else {
             return false;
         };
@@ -60,7 +60,6 @@ impl QueuePair {
             || requester.retransmission(&peer.steering).is_some()
             || requester.next_again(&peer.steering).is_some()
             || self.pulse.is_due()
-            || self.has_questions()
     }
 
     /// The next data packet, through one of the `free` ports: answers to the peer and own requests
@@ -73,7 +72,7 @@ impl QueuePair {
         effects: &mut Effects,
         now: Time,
     ) -> Departure {
-        if self.has_questions() {
+        if self.question_port().is_some_and(|port| free.contains(port)) {
             return self.transmit_question(pool, now);
         }
         if !self.has_answers() {
@@ -171,7 +170,14 @@ impl QueuePair {
                 let awaited = outgoing.asks_again.is_none();
                 let path = choice.path.path;
                 self.counters.tx_tags += u64::from(sign(&mut frame, peer, path, now));
-                peer.steering.left(&choice, frame.len(), awaited, now);
+                let asks = outgoing.segment.request.opcode.is_answered();
+                // Plain peers pace what they answer themselves.
+                let answers = match peer.agreed {
+                    Some(_) if asks => outgoing.segment.names,
+                    _ => 0,
+                };
+                let bytes = (frame.len(), answers);
+                peer.steering.left(&choice, bytes, awaited, now);
                 peer.terms.used(now);
                 self.requester.left(&outgoing, &choice, now);
                 if let Some(sender) = &mut self.requester.sender {
@@ -245,6 +251,8 @@ impl QueuePair {
             Verdict::Overtaken => return Ok(()),
             Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),
         }
+        let ends = answered && self.requester.queue.all_sent();
+        sender.watch_stragglers(ends, now, steering, counters);
         self.pulse.heard(now);
         steering.settle(sender.flight().unacknowledged());
         compare_paths(steering, &mut peer.terms, peer.agreed.as_ref());
@@ -411,6 +419,9 @@ impl QueuePair {
         sender.paused(paused_total, now);
         peer.steering.release(now);
         sender.held(&peer.steering, now);
+        let awaits = self.requester.awaited.as_ref();
+        let ends = awaits.is_none_or(Awaited::is_empty) && self.requester.queue.all_sent();
+        sender.watch_stragglers(ends, now, &mut peer.steering, &mut self.counters);
         if sender.deadline() <= now
             && let Err(status) = sender.expire(now, &mut peer.steering, &mut self.counters)
         {

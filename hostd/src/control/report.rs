@@ -485,6 +485,7 @@ fn queue_pairs(report: &Report, interfaces: &Interfaces) -> Vec<Value> {
                 "fast_retransmits": counters.fast_retransmits,
                 "timeouts": counters.timeouts,
                 "tail_probes": counters.tail_probes,
+                "stragglers": counters.stragglers,
                 "keep_alives": counters.keep_alives,
                 "rx_trims": counters.rx_trims,
                 "trimmed": counters.trimmed,

@@ -372,6 +372,11 @@ fn transport(engine: &EngineStatistics, families: &mut Families) {
             counters.tail_probes,
         ),
         (
+            "hostd_stragglers_total",
+            "Last packets sent again because others had overtaken them.",
+            counters.stragglers,
+        ),
+        (
             "hostd_keep_alives_total",
             "Probes sent to silent peers.",
             counters.keep_alives,

@@ -12,7 +12,7 @@
 //! [`Event::Paused`] and [`Event::Held`] the clocks:
 //!
 //! ```text
-//!              Sent                  ┌──┐ Sent, or Acknowledged with news: the clocks restart
+//!              Sent                  ┌──┐ SentAgain, or Acknowledged with news: the clocks restart
 //!   Idle ───────────────▶ Waiting ◀──┴──┤ Expired, probe due: the oldest again, as a probe
 //!    ▲ ▲                  │   ▲         └ Expired, time-out: all again; the next one takes twice
 //!    │ └──────────────────┘   │           as long
@@ -145,11 +145,13 @@ impl State {
 /// What happens to a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A packet left; `first` if nothing else was outstanding.
+    /// A new packet left.
     Sent {
         /// Nothing else is outstanding.
         first: bool,
     },
+    /// A packet left again.
+    SentAgain,
     /// A packet was acknowledged for the first time.
     PacketAcked {
         /// When its newest copy left.
@@ -319,6 +321,16 @@ impl Recovery {
         self.rules.rnr_retry = rnr_retry;
     }
 
+    /// Whether packets may be overtaken.
+    pub(crate) const fn tolerates(&self) -> bool {
+        self.rules.tolerance.is_some()
+    }
+
+    /// When the newest acknowledged packet left.
+    pub(crate) const fn newest_acked_sent(&self) -> Time {
+        self.newest_acked_sent
+    }
+
     /// Whether the peer takes packets, as far as is known.
     pub(crate) const fn may_send(&self) -> bool {
         !matches!(self.state, State::ReceiverNotReady { .. })
@@ -356,6 +368,17 @@ impl Recovery {
                 if first {
                     self.progress(now);
                 }
+                // Clocks that run go on (RFC 6298 5.1): else one packet now and then would hide a
+                // silence.
+                let running = self.state.clocks();
+                let anew = self.armed(round_trip, now);
+                self.state = State::Waiting(Clocks {
+                    rto_at: running.rto_at.min(anew.rto_at),
+                    probe_at: running.probe_at.min(anew.probe_at),
+                });
+                Action::Nothing
+            }
+            (State::Idle | State::Waiting(_), Event::SentAgain) => {
                 let mut clocks = self.armed(round_trip, now);
                 // Probes that are spread over the time-out are part of it.
                 let are_spread = round_trip.smoothed.is_none() || self.timeouts > 1;
@@ -365,7 +388,7 @@ impl Recovery {
                 self.state = State::Waiting(clocks);
                 Action::Nothing
             }
-            (State::ReceiverNotReady { .. }, Event::Sent { .. }) => {
+            (State::ReceiverNotReady { .. }, Event::Sent { .. } | Event::SentAgain) => {
                 debug_assert!(false, "a packet left though the peer has no receive");
                 Action::Nothing
             }

@@ -20,7 +20,7 @@ use crate::verbs::Psn;
 use common::time::Time;
 
 /// Packets that the bitmap of an acknowledgement covers.
-const SACK_BITS: u32 = 256;
+pub(crate) const SACK_BITS: u32 = 256;
 
 /// A packet between `una` and `next`.
 #[derive(Clone, Copy, Debug, Default)]

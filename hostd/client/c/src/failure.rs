@@ -209,7 +209,7 @@ pub(crate) fn error_text(error: c_int) -> &'static CStr {
         HANDLE => c"not the handle of such an object, or it was given back",
         BUSY => c"another thread is in a call with the object, or a collective is under way",
         -4 => c"cannot reach hostd",
-        -5 => c"hostd is gone",
+        -5 => c"hostd is gone, or does not answer",
         TIMED_OUT => c"timed out",
         -7 => c"the work queue is full",
         -8 => c"outside of the memory region",

@@ -4,15 +4,20 @@
 //! It passes results between these parts: an acknowledgement updates the flight, and what is new in
 //! it goes to the round-trip time, the recovery and the steering.
 
+mod stragglers;
+
 use super::steering::Steering;
 use crate::frame::Acknowledgement;
 use crate::recovery::{Action, Event, Judge, Recovery, RoundTrip, Rules, Suspect};
-use crate::send::flight::{Arrived, Departed, Flight, Retransmission, Slot, Told, Verdict};
+use crate::send::flight::{
+    Arrived, Departed, Flight, Retransmission, SACK_BITS, Slot, Told, Verdict,
+};
 use crate::stats::QueuePairCounters;
 use crate::verbs::{Feedback, PacketFate, Psn, Status};
 use common::rtt::RttEstimator;
 use common::time::{Span, Time};
 use std::collections::VecDeque;
+use stragglers::Stragglers;
 
 /// See the module.
 #[derive(Debug)]
@@ -25,6 +30,7 @@ pub(super) struct Sender {
     /// The requests of packets that were acknowledged, oldest first, until they are taken; for
     /// services without an order.
     acked: Option<VecDeque<u32>>,
+    stragglers: Stragglers,
 }
 
 impl Sender {
@@ -37,6 +43,7 @@ impl Sender {
             rtt: RttEstimator::default(),
             measured: None,
             acked: None,
+            stragglers: Stragglers::default(),
         }
     }
 
@@ -137,8 +144,7 @@ impl Sender {
     pub(super) fn sent_again(&mut self, psn: Psn, departed: Departed) {
         self.flight.sent_again(psn, departed);
         let round_trip = self.round_trip();
-        self.recovery
-            .on(Event::Sent { first: false }, round_trip, departed.at);
+        self.recovery.on(Event::SentAgain, round_trip, departed.at);
     }
 
     /// Takes an acknowledgement in.
@@ -199,7 +205,7 @@ impl Sender {
         if let Some(crowd) = ack.crowd() {
             steering.crowd(crowd, now);
         }
-        if news.spurious {
+        if news.spurious && !self.stragglers.explain() {
             self.recovery.on(Event::SpuriousRetransmit, before, now);
         }
         if let Some(round_trip) = measured {
@@ -292,11 +298,12 @@ impl Sender {
     ) {
         let newest = self.flight.largest_sacked();
         let oldest = self.flight.smallest_sacked();
-        let candidates = if judge.also_newer {
+        // Beyond what an acknowledgement can name nothing is known.
+        let candidates = SACK_BITS.min(if judge.also_newer {
             self.flight.outstanding()
         } else {
             newest
-        };
+        });
         for index in self.flight.in_flight_among(candidates).iter() {
             let slot = self.flight.packet(index);
             if slot.told == Told::Came {
@@ -376,7 +383,7 @@ impl Sender {
 
     /// When the sender wants to be woken.
     pub(super) fn deadline(&self) -> Time {
-        self.recovery.deadline()
+        self.recovery.deadline().min(self.stragglers.due())
     }
 
     /// The port has paused data packets for `total` so far.

@@ -113,6 +113,8 @@ pub(crate) struct AnswerSegment {
     /// How far into that.
     pub(crate) offset: u32,
     pub(crate) len: u16,
+    /// It was sent before.
+    pub(crate) again: bool,
 }
 
 /// See the module.
@@ -287,16 +289,16 @@ impl Answers {
             memory,
             offset,
             len: u16::try_from(len).expect("at most the MTU"),
+            again: answer.complete || answer.again != 0,
         })
     }
 
-    /// That packet has left. Whether its answer was sent for the first time.
-    pub(crate) fn sent(&mut self) -> bool {
+    /// That packet has left.
+    pub(crate) fn sent(&mut self) {
         let unsent = |answer: &&mut Answer| answer.is_unsent();
         let Some(answer) = self.ring.iter_mut().find(unsent) else {
-            return false;
+            return;
         };
-        let fresh = !answer.complete && answer.again == 0;
         if answer.again != 0 {
             answer.again &= answer.again - 1;
         } else {
@@ -304,7 +306,6 @@ impl Answers {
             answer.complete |= answer.next == answer.end;
         }
         self.unsent -= u32::from(!answer.is_unsent());
-        fresh
     }
 
     /// The answer that is sent first cannot be: its memory is gone. Whether the peer never got it

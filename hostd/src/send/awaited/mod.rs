@@ -83,6 +83,17 @@ pub(crate) struct Again {
     pub(crate) packets: u32,
 }
 
+/// The oldest missing answer is overtaken.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    oldest: Psn,
+    /// The newest answer that had come when the clock began: what is missing before it was
+    /// overtaken as long ago.
+    newest: Psn,
+    /// When these answers count as lost.
+    at: Time,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Awaited {
@@ -100,8 +111,8 @@ pub(crate) struct Awaited {
     silent_at: Time,
     /// Times in a row that it did.
     tries: u32,
-    /// The oldest missing answer while newer ones have come, and when it counts as lost.
-    gap: Option<(Psn, Time)>,
+    /// The oldest missing answer while newer ones have come.
+    gap: Option<Gap>,
     /// For how long the ports have been paused.
     paused_total: Span,
 }
@@ -202,6 +213,13 @@ impl Awaited {
         })
     }
 
+    /// What packet `psn` asks for: the place of the first answer among those of the request, and
+    /// how many they are. `None`: nothing, or they have come.
+    pub(crate) fn asked_by(&self, psn: Psn) -> Option<(u32, u32)> {
+        let asked = self.asked.iter().find(|asked| asked.first == psn)?;
+        Some((asked.index, asked.packets))
+    }
+
     /// That answer has come.
     pub(crate) fn take(&mut self, psn: Psn, rto: Span, now: Time) {
         let Some(place) = self.asked.iter().position(|asked| asked.covers(psn)) else {
@@ -253,8 +271,8 @@ impl Awaited {
         let span = total - std::mem::replace(&mut self.paused_total, total);
         self.heard += span;
         self.silent_at += span;
-        if let Some((_, at)) = &mut self.gap {
-            *at += span;
+        if let Some(gap) = &mut self.gap {
+            gap.at += span;
         }
     }
 
@@ -264,15 +282,19 @@ impl Awaited {
         let open = oldest
             .zip(self.newest)
             .filter(|(oldest, newest)| oldest.is_before(*newest));
-        self.gap = open.map(|(oldest, _)| match self.gap {
-            Some((known, at)) if known == oldest => (oldest, at),
-            _ => (oldest, now + self.patience.tolerance.unwrap_or_default()),
+        self.gap = open.map(|(oldest, newest)| match self.gap {
+            Some(gap) if gap.oldest == oldest => gap,
+            _ => Gap {
+                oldest,
+                newest,
+                at: now + self.patience.tolerance.unwrap_or_default(),
+            },
         });
     }
 
     /// When [`Self::expire`] is due.
     pub(crate) fn deadline(&self) -> Time {
-        let gap = self.gap.map_or(Time::NEVER, |(_, at)| at);
+        let gap = self.gap.map_or(Time::NEVER, |gap| gap.at);
         gap.min(self.silent_at)
     }
 
@@ -292,13 +314,14 @@ impl Awaited {
             packets: 0,
             asked: oldest.map_or(now, |asked| asked.at),
         };
-        if let (Some((oldest, at)), Some(newest)) = (self.gap, self.newest)
-            && at <= now
+        if let (Some(gap), Some(newest)) = (self.gap, self.newest)
+            && gap.at <= now
         {
             for asked in &mut self.asked {
-                lost.packets += asked.mark(asked.before(newest));
+                lost.packets += asked.mark(asked.before(gap.newest));
             }
-            self.gap = Some((oldest, now + rto));
+            let at = now + rto;
+            self.gap = Some(Gap { newest, at, ..gap });
         }
         if self.silent_at > now {
             return Ok(lost);
@@ -351,6 +374,12 @@ impl Awaited {
             asked.again &= !bits;
             asked.repeated |= bits;
             asked.at = now;
+        }
+        // The new answer has its time as well.
+        if let (Some(gap), Some(tolerance)) = (&mut self.gap, self.patience.tolerance)
+            && gap.oldest.since(again.psn) < again.packets
+        {
+            gap.at = gap.at.max(now + tolerance);
         }
     }
 }

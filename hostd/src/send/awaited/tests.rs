@@ -78,6 +78,26 @@ fn what_is_missing_is_asked_for_again() {
     }
 }
 
+/// HT-41: an answer is given the time that was agreed on from when newer ones overtook it, also
+/// behind one that has missed its time.
+#[test]
+fn what_was_overtaken_just_now_may_come_yet() {
+    let tolerance = Span::from_millis(2);
+    let mut awaited = awaited(Some(tolerance));
+    awaited.ask(0, 0, (psn(0), 20), RTO, at(0));
+    for n in [0, 2, 3] {
+        awaited.take(psn(n), RTO, at(5));
+    }
+    let due = at(5) + tolerance;
+    awaited.take(psn(10), RTO, at(2_004));
+    let lost = awaited.expire(RTO, due, |_| true);
+    assert_eq!(
+        lost.map(|lost| lost.packets),
+        Ok(1),
+        "those from 4 to 9 are not late"
+    );
+}
+
 /// HT-42: an answer that came without its payload is asked for again at once, and alone; a second
 /// time only when the new one can have come.
 #[test]

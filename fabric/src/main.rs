@@ -38,6 +38,9 @@ enum Top {
     Lab(LabCommand),
     /// Move real files across two-leaf, two-spine fabrics and show what happened
     Demo(demo::Demo),
+    /// Probe the ways between real hosts: how long messages take, and which port is the worst
+    #[command(subcommand)]
+    Mesh(mesh::hosts::Mesh),
     /// Simulate fabrics of any size with the daemons' own engines
     #[command(subcommand)]
     Twin(twin::Twin),
@@ -105,7 +108,7 @@ enum LabCommand {
     },
     /// Let every host probe every other one: how long messages take, and which port is the worst on
     /// the way
-    Mesh(mesh::Mesh),
+    Mesh(mesh::laboratory::Mesh),
     /// Kill the daemon of a node as a crash would; it is started again
     Kill {
         #[command(flatten)]
@@ -252,6 +255,7 @@ fn run(command: Top) -> Result<ExitCode, LabError> {
         Top::Lab(LabCommand::Mesh(mesh)) => mesh.run()?,
         Top::Lab(LabCommand::Kill { named, node }) => Lab::open(&named.name)?.kill(&node)?,
         Top::Demo(demo) => return demo.run(),
+        Top::Mesh(mesh) => mesh.run()?,
         Top::Twin(twin) => return Ok(twin.run()),
         Top::Supervise { name, attached } => supervise(&name, attached)?,
     }

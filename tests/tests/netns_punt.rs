@@ -301,6 +301,72 @@ fn a_policy_rule_makes_the_kernel_decide() {
     assert_eq!(again, "IPv4 packets are forwarded again");
 }
 
+/// SW-1, SW-2: what hosts send to a macvlan on a port, as VRRP makes one for its virtual router, is
+/// the kernel's: counted, limited, shown and told of, until the macvlan is set down or deleted.
+#[test]
+fn a_macvlan_on_a_port_is_the_kernels() {
+    if !privileged() {
+        return;
+    }
+    const VIRTUAL: &str = "00:00:5e:00:01:07";
+    let _beside = shared().unwrap();
+    let rig = Rig::new("pumacvl");
+    let h2 = rig.address("h2", false);
+    let gateway = rig.lab.plan().between("h1", "leaf1").unwrap().1.addresses[0].0;
+    let h1 = |line: &str| rig.lab.host("h1").run(line.split(' ')).unwrap().expect_ok();
+    assert_eq!(rig.answered(&h2), 3);
+    rig.leaf(&format!(
+        "ip link add link h1 name vrrp1 address {VIRTUAL} type macvlan mode bridge"
+    ));
+    rig.leaf("sysctl -qw net.ipv4.conf.vrrp1.rp_filter=0");
+    h1(&format!(
+        "ip neighbour replace {gateway} lladdr {VIRTUAL} dev leaf1 nud permanent"
+    ));
+    rig.wait_nothing_punted();
+    assert_eq!(rig.answered(&h2), 0, "it is down");
+    rig.leaf("ip link set vrrp1 up");
+    let why = rig.wait_punted("0.0.0.0/0", "h1", "station");
+    assert_eq!(why, "the interface vrrp1 on the port receives these frames");
+    rig.wait_punted("::/0", "h1", "station");
+    let before = rig.count();
+    assert_eq!(rig.answered(&h2), 3, "the kernel forwards");
+    assert_eq!(rig.count(), before + 3);
+    assert!(
+        rig.status().contains(&format!("{VIRTUAL} (vrrp1)")),
+        "{}",
+        rig.status()
+    );
+    // What is for the switch itself is not limited with it.
+    rig.leaf("ip address add 192.0.2.1/32 dev vrrp1");
+    h1(&format!("ip route add 192.0.2.1/32 via {gateway}"));
+    assert_eq!(rig.answered("192.0.2.1"), 3);
+    assert_eq!(rig.count(), before + 3);
+    rig.leaf("ip link del vrrp1");
+    rig.wait_nothing_punted();
+    assert_eq!(rig.answered(&h2), 0, "nobody has that address");
+    assert_eq!(rig.count(), before + 3);
+    h1(&format!("ip neighbour del {gateway} dev leaf1"));
+    assert_eq!(rig.answered(&h2), 3, "by switchd");
+    assert_eq!(rig.count(), before + 3);
+    let events = rows(rig.lab.switchctl("leaf1", &["events"]).unwrap());
+    let texts: Vec<&str> = events
+        .iter()
+        .filter(|event| event["kind"] == "punt" && event["port"] == "h1")
+        .filter_map(|event| event["text"].as_str())
+        .collect();
+    let [left, again] = texts[..] else {
+        panic!("{texts:?}")
+    };
+    assert!(
+        left.ends_with(&format!("left to the kernel: {VIRTUAL} (vrrp1)")),
+        "{left}"
+    );
+    assert_eq!(
+        again,
+        "no other stations on the port are left to the kernel any more"
+    );
+}
+
 /// SW-2: routes of a TOS, and of IPv6 sources, are the kernel's to choose among.
 #[test]
 fn routes_for_some_packets_are_the_kernels() {

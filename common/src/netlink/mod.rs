@@ -42,6 +42,7 @@ mod decode;
 mod filters;
 mod follow;
 mod lifetimes;
+mod link;
 mod mirror;
 mod request;
 mod rest;

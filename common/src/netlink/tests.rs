@@ -407,6 +407,19 @@ fn stacked_links_and_sources_are_read() {
         };
         vlan
     };
+    for kind in [&b"macvlan\0"[..], b"macvtap\0"] {
+        let of_mode = |mode: u32| {
+            let data = message_attributes(&[(1, &mode.to_ne_bytes()), (2, &[0, 0])]);
+            let Body::Link(_, macvlan) = link(&message_attributes(&[(1, kind), (2, &data)])) else {
+                panic!("a link")
+            };
+            (macvlan.lower, macvlan.takes_all)
+        };
+        // MACVLAN_MODE_*: private, vepa, bridge, passthru, source.
+        let takes_all = [1, 2, 4, 8, 16].map(of_mode).map(|it| it.1);
+        assert_eq!(takes_all, [false, false, false, true, true]);
+        assert_eq!(of_mode(4).0, Some(9));
+    }
     assert!(tagged(3).maps_priorities);
     let vlan = tagged(0);
     assert!(!vlan.maps_priorities);

@@ -64,6 +64,9 @@ pub struct Link {
     pub maps_priorities: bool,
     /// The tag of its frames on that interface.
     pub vlan: Option<Vlan>,
+    /// It is a macvlan or macvtap that takes other frames, too, from the interface on which it is
+    /// stacked than those to its own address (modes `passthru` and `source`).
+    pub takes_all: bool,
     /// IPv4 packets from addresses of this machine are taken from it (`accept_local`).
     pub accepts_local: bool,
     /// What it is set to, if it is a bridge.

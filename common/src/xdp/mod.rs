@@ -51,7 +51,9 @@ pub use in_flight::InFlight;
 pub use limits::{mtu_limit, multi_buffer};
 pub use mode::{Mode, ModeChoice};
 pub use port::{Port, PortOptions, open_port};
-pub use punt::{LOCAL_MAX, Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits, Verdict};
+pub use punt::{
+    LOCAL_MAX, Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits, UPPER_MAX, Verdict,
+};
 pub use socket::{AfXdpQueue, QueueCounters};
 pub use steer::{Role, SteerCounts, SteerSettings, Steering, VlanTag};
 pub use umem::{Umem, frames_beside_rings, frames_needed, frames_per_queue};

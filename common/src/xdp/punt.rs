@@ -12,6 +12,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// (`LOCAL_MAX` in steer.bpf.c).
 pub const LOCAL_MAX: usize = 4096;
 
+/// Stations on a port, beside its own, that its program can be told of (`UPPER_MAX` in
+/// steer.bpf.c).
+pub const UPPER_MAX: usize = 4096;
+
 /// Prefixes of a family that the map holds (`PREFIXES_MAX` in steer.bpf.c).
 const PREFIXES_MAX: u32 = 2_097_152;
 
@@ -60,11 +64,14 @@ pub enum PuntReason {
     NoArp = 17,
     /// It has IPv4 options or an IPv6 hop-by-hop header, which each router reads.
     Options = 18,
+    /// It is for a station on the port that is not the port itself: an interface with a MAC address
+    /// of its own, as a macvlan is.
+    Station = 19,
 }
 
 impl PuntReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::NotAPort,
         Self::Encapsulated,
         Self::RouteType,
@@ -83,6 +90,7 @@ impl PuntReason {
         Self::LinkLocal,
         Self::NoArp,
         Self::Options,
+        Self::Station,
     ];
 
     /// A word for it, as in metrics.
@@ -106,6 +114,7 @@ impl PuntReason {
             Self::LinkLocal => "link_local",
             Self::NoArp => "no_arp",
             Self::Options => "options",
+            Self::Station => "station",
         }
     }
 }
@@ -306,8 +315,10 @@ mod tests {
             ("REASON_BRIDGE", PuntReason::Bridge as usize),
             ("REASON_LINK_LOCAL", PuntReason::LinkLocal as usize),
             ("REASON_OPTIONS", PuntReason::Options as usize),
+            ("REASON_STATION", PuntReason::Station as usize),
             ("BUCKETS", 1 + STORM_DROPS.len()),
             ("LOCAL_MAX", LOCAL_MAX),
+            ("UPPER_MAX", UPPER_MAX),
             ("PREFIXES_MAX", PREFIXES_MAX as usize),
             ("VERDICT_LOCAL", 255),
         ] {

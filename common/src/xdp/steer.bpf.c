@@ -25,7 +25,7 @@
 #define COUNT_LIMITED 2   // punted packets dropped above a limit, one for each bucket
 #define BUCKETS 5
 #define COUNT_PUNTED 7    // one for each reason from here on
-#define REASONS 18
+#define REASONS 19
 #define COUNT_NO_SOCKET (COUNT_PUNTED + REASONS) // one for each queue, then one for later queues
 #define QUEUES_MAX 256
 #define LOCAL_MAX 4096
@@ -52,6 +52,7 @@
 #define REASON_BRIDGE 15
 #define REASON_LINK_LOCAL 16
 #define REASON_OPTIONS 18
+#define REASON_STATION 19
 // Limits of what is punted.
 #define BUCKET_PUNT 0
 #define BUCKET_BROADCAST 1
@@ -64,6 +65,10 @@
 #define BRIDGE_FORWARDS 1 // spanning tree
 #define BRIDGE_FILTERS 2  // the bridge looks at tags
 #define STATION_LOCAL 1   // frames to it are this machine's
+// Stations on a port beside its own: see steer_upper.
+#define UPPER_MAX 4096
+#define UPPER_LISTED 1 // those of steer_upper
+#define UPPER_ALL 2    // an interface on the port takes the frames to every station
 #define ROUTED -1         // no verdict: what is for this machine is routed
 #define SERVED -2         // the same, by the daemon
 
@@ -91,7 +96,7 @@ struct port {
     __u8 flags;
     __u8 punt4; // the reason to punt every IPv4 packet, or 0
     __u8 punt6; // the same of IPv6
-    __u8 unused;
+    __u8 upper; // UPPER_LISTED, UPPER_ALL, or 0
     __u64 patience; // nanoseconds without a heartbeat, 0: for ever
     __u32 number;   // the place in steer_bridge_ports
     __be16 csig_compact; // TPIDs of CSIG tags, or 0
@@ -130,6 +135,10 @@ struct station_key {
 struct station {
     __u16 port; // its place in steer_bridge_ports, or one that none has
     __u16 flags;
+};
+
+struct mac {
+    __u8 bytes[6];
 };
 
 struct ethernet {
@@ -244,6 +253,15 @@ struct {
     __type(key, __u32);
     __type(value, __u64);
 } steer_vlans SEC(".maps");
+
+// Stations of interfaces on the port which have addresses of their own (macvlan).
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, UPPER_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct mac);
+    __type(value, __u8);
+} steer_upper SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -365,6 +383,17 @@ static __always_inline int same_station(const __u8 *one, const __u8 *other) {
     return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]));
 }
 
+// Whether a frame to another station than the port is one for an interface on it.
+static __always_inline int is_upper(const struct port *port, const __u8 *destination) {
+    struct mac key;
+    if (!port->upper || (destination[0] & 1))
+        return 0;
+    if (port->upper == UPPER_ALL)
+        return 1;
+    __builtin_memcpy(key.bytes, destination, sizeof key.bytes);
+    return bpf_map_lookup_elem(&steer_upper, &key) != 0;
+}
+
 static __always_inline int is_local4(__be32 address) {
     return bpf_map_lookup_elem(&steer_local4, &address) != 0;
 }
@@ -449,6 +478,8 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
             return to_kernel();
         if (is_local4(ip->destination)) {
             int whole = ip->version_length == 0x45 && !(ip->fragment & bpf_htons(0x3fff));
+            // The daemon answers as the port, not as another station.
+            whole = whole && reason != REASON_STATION;
             int compute = whole && is_compute(port, ip->protocol, at + sizeof *ip, end);
             return compute ? to_socket(context, port) : to_kernel();
         }
@@ -482,8 +513,10 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
     if (port->role == ROLE_SWITCH) {
         if (destination[0] == 0xff || is_link_local(&ip->destination)) // multicast
             return to_kernel();
-        if (is_local6(&ip->destination))
-            return is_compute(port, ip->next, at + sizeof *ip, end) ? to_socket(context, port) : to_kernel();
+        if (is_local6(&ip->destination)) {
+            int compute = reason != REASON_STATION && is_compute(port, ip->next, at + sizeof *ip, end);
+            return compute ? to_socket(context, port) : to_kernel();
+        }
         if (reason)
             return punt(reason);
         // Router and neighbour discovery, redirects (RFC 4861 §4) to an address that the kernel may
@@ -599,7 +632,9 @@ static __always_inline int steer_bridged(struct xdp_md *context, const struct po
         if (at + sizeof *tag > end)
             return to_kernel();
         if ((port->flags & VLANS) && is_kernels_vlan(type, tag->control))
-            return same_station(destination, port->mac) ? punt(REASON_VLAN) : to_kernel();
+            return same_station(destination, port->mac) ? punt(REASON_VLAN)
+                   : is_upper(port, destination)        ? punt(REASON_STATION)
+                                                        : to_kernel();
         if ((own->flags & BRIDGE_FILTERS) && type == own->tag) {
             vlan = bpf_ntohs(tag->control) & 0xfff;
             type = tag->type;
@@ -668,6 +703,7 @@ static __always_inline int steer(struct xdp_md *context) {
         return to_kernel();
     __be16 type = ethernet->type;
     int served = 0;
+    __u32 upper = 0;
     // Pause and priority pause are sent to a group address of their own (802.3 31B, 802.1Qbb).
     if (type == bpf_htons(ETHERTYPE_MAC_CONTROL))
         return to_socket(context, port);
@@ -677,8 +713,10 @@ static __always_inline int steer(struct xdp_md *context) {
             return verdict;
         served = verdict == SERVED;
     } else if (!same_station(ethernet->destination, port->mac)) {
-        // Group addresses, and stations that are not this one.
-        return to_kernel();
+        // Group addresses, and stations that are not here.
+        if (!is_upper(port, ethernet->destination))
+            return to_kernel();
+        upper = REASON_STATION;
     }
     at += sizeof *ethernet;
     __u32 vlan = 0, outermost = 1;
@@ -709,6 +747,10 @@ static __always_inline int steer(struct xdp_md *context) {
         type = *(__be16 *)(at - sizeof type);
         if (signal_length(port, type) || is_tag(type))
             return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
+    }
+    if (upper) {
+        vlan = upper;
+        served = 0;
     }
     if (type == bpf_htons(ETHERTYPE_IPV4))
         return steer_ipv4(context, port, at, end, served ? 0 : vlan ? vlan : port->punt4);

@@ -39,6 +39,7 @@ use super::punt::{Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits};
 use crate::time::Span;
 use crate::wire::csig::Tpids;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -53,7 +54,7 @@ const BUCKETS: usize = 1 + STORM_DROPS.len();
 const COUNT_PUNTED: u32 = 7;
 const _: () = assert!(COUNT_PUNTED as usize == COUNT_LIMITED as usize + BUCKETS);
 /// The number of the last reason is how many there are.
-const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::Options as u32;
+const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::Station as u32;
 
 /// What marks in `struct port` of steer.bpf.c that a map is not empty.
 const FLAG_PREFIXES4: u8 = 1;
@@ -67,6 +68,10 @@ const FLAG_FORWARDS_BRIDGED: u8 = 32;
 const FLAG_BRIDGED: u8 = 64;
 /// That sources are looked at by the daemon.
 const FLAG_VALIDATES: u8 = 128;
+
+/// What `struct port` says of stations on a port beside its own.
+const UPPER_LISTED: u8 = 1;
+const UPPER_ALL: u8 = 2;
 
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
@@ -152,6 +157,16 @@ pub(super) struct Orders<'a> {
     pub(super) patience: Span,
 }
 
+/// What `struct port` of steer.bpf.c says.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    settings: SteerSettings,
+    /// There are VLANs.
+    vlans: bool,
+    /// `UPPER_LISTED`, `UPPER_ALL` or 0.
+    upper: u8,
+}
+
 /// A port's steering program. The program is detached when this or one of the port's queues is
 /// dropped.
 pub struct Steering {
@@ -162,11 +177,11 @@ pub struct Steering {
     /// How long the worker of a queue may take no packets; zero: for ever.
     patience: Span,
     heartbeats: Heartbeats,
-    /// Settings in force, and whether there are VLANs.
-    settings: Mutex<(SteerSettings, bool)>,
+    known: Mutex<Known>,
     port: MapHandle,
     vlans: MapHandle,
     members: MapHandle,
+    upper: MapHandle,
     local4: MapHandle,
     local6: MapHandle,
     sockets: Door,
@@ -210,10 +225,11 @@ impl Steering {
             patience: orders.patience,
             heartbeats: Heartbeats::map(&map("steer_heartbeats")?)
                 .map_err(|error| XdpError::steering(&device.name, "map words of", error))?,
-            settings: Mutex::default(),
+            known: Mutex::default(),
             port: map("steer_port")?,
             vlans: map("steer_vlans")?,
             members: map("steer_members")?,
+            upper: map("steer_upper")?,
             local4: map("steer_local4")?,
             local6: map("steer_local6")?,
             sockets: Door(Arc::new(map("steer_sockets")?)),
@@ -282,7 +298,7 @@ impl Steering {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
-        self.change(|(settings, _)| settings.mac = mac)
+        self.change(|known| known.settings.mac = mac)
     }
 
     /// Tells the program of a host port by what tags of CSIG and INT are known, if they are, and
@@ -291,7 +307,9 @@ impl Steering {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_taken(&self, tpids: Option<Tpids>, compute: Option<u16>) -> io::Result<()> {
-        self.change(|(settings, _)| (settings.signals, settings.compute) = (tpids, compute))
+        self.change(|known| {
+            (known.settings.signals, known.settings.compute) = (tpids, compute);
+        })
     }
 
     /// Tells the program its settings.
@@ -299,7 +317,7 @@ impl Steering {
     /// # Errors
     /// When the kernel refuses.
     pub fn configure(&self, settings: SteerSettings) -> io::Result<()> {
-        self.change(|(known, _)| *known = settings)
+        self.change(|known| known.settings = settings)
     }
 
     /// Says for which tags the kernel has interfaces on the port: their frames are punted, but for
@@ -318,7 +336,32 @@ impl Steering {
         for (number, word) in (0_u32..).zip(words) {
             update(&self.vlans, &number.to_ne_bytes(), &word.to_ne_bytes())?;
         }
-        self.change(|(_, vlans)| *vlans = !tags.is_empty())
+        self.change(|known| known.vlans = !tags.is_empty())
+    }
+
+    /// Says which stations there are on the port beside its own, frames to which are punted, in
+    /// place of what was said; `all`: an interface takes the frames to every station.
+    ///
+    /// # Errors
+    /// When there are more than [`super::UPPER_MAX`], or the kernel has no memory. Those that the
+    /// program knows then are punted.
+    pub fn set_upper(&self, stations: &BTreeSet<[u8; 6]>, all: bool) -> io::Result<()> {
+        let known: Vec<Vec<u8>> = self.upper.keys().collect();
+        let is_old = |key: &&Vec<u8>| !key.first_chunk().is_some_and(|mac| stations.contains(mac));
+        for key in known.iter().filter(is_old) {
+            self.upper.delete(key).map_err(io::Error::other)?;
+        }
+        let mut stations = stations.iter();
+        let told = stations.try_for_each(|mac| update(&self.upper, mac, &[1]));
+        let is_empty = self.upper.keys().next().is_none();
+        self.change(|known| {
+            known.upper = match (all, is_empty) {
+                (true, _) => UPPER_ALL,
+                (false, false) => UPPER_LISTED,
+                (false, true) => 0,
+            };
+        })?;
+        told
     }
 
     /// Says of which VLANs of its bridge the port is a member, and in which of them the daemon
@@ -334,17 +377,18 @@ impl Steering {
         Ok(())
     }
 
-    fn change(&self, change: impl FnOnce(&mut (SteerSettings, bool))) -> io::Result<()> {
-        let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = *settings;
+    fn change(&self, change: impl FnOnce(&mut Known)) -> io::Result<()> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = *known;
         change(&mut next);
         update(&self.port, &0_u32.to_ne_bytes(), &self.value(next))?;
-        *settings = next;
+        *known = next;
         Ok(())
     }
 
     /// `struct port` of steer.bpf.c.
-    fn value(&self, (settings, vlans): (SteerSettings, bool)) -> [u8; 40] {
+    fn value(&self, known: Known) -> [u8; 40] {
+        let settings = known.settings;
         let role: u32 = match self.role {
             Role::Switch => 0,
             Role::Host => 1,
@@ -358,7 +402,7 @@ impl Steering {
         value[10..12].copy_from_slice(&queues.to_ne_bytes());
         value[12] = flag(settings.prefixes_v4, FLAG_PREFIXES4)
             | flag(settings.prefixes_v6, FLAG_PREFIXES6)
-            | flag(vlans, FLAG_VLANS)
+            | flag(known.vlans, FLAG_VLANS)
             | flag(settings.forwards_v4, FLAG_FORWARDS4)
             | flag(settings.forwards_v6, FLAG_FORWARDS6)
             | flag(settings.validates, FLAG_VALIDATES)
@@ -366,6 +410,7 @@ impl Steering {
             | flag(settings.bridged.is_some(), FLAG_BRIDGED);
         value[13] = reason(settings.punt_v4);
         value[14] = reason(settings.punt_v6);
+        value[15] = known.upper;
         value[16..24].copy_from_slice(&self.patience.nanos().to_ne_bytes());
         let number = u32::from(settings.bridged.unwrap_or(0));
         value[24..28].copy_from_slice(&number.to_ne_bytes());

@@ -10,7 +10,7 @@ use common::xdp::frame::FramePool;
 use common::xdp::queue::QueueIo;
 use common::xdp::{
     BridgeMaps, Port, PortOptions, Prefixes, PuntLimit, PuntReason, Role, STORM_DROPS, SteerCounts,
-    SteerSettings, StormLimits, Verdict, VlanTag, open_port,
+    SteerSettings, StormLimits, UPPER_MAX, Verdict, VlanTag, open_port,
 };
 use netns::privileged;
 use std::sync::Arc;
@@ -285,6 +285,99 @@ fn vlans_of_the_kernel_are_punted() {
     for of_five in [customer, v6] {
         assert_eq!(rig.fate(of_five), Fate::Punted(PuntReason::Vlan));
     }
+}
+
+/// SW-1: what is for stations of interfaces on the port is punted for a reason of its own, tagged
+/// or not. It stays the kernel's in full where it is for this machine, and other stations are no
+/// business of the daemon's.
+#[test]
+fn other_stations_on_the_port_are_punted() {
+    if !privileged() {
+        return;
+    }
+    const VRRP: [u8; 6] = [0, 0, 0x5e, 0, 1, 7];
+    const STRANGER: [u8; 6] = [0, 0, 0x5e, 0, 1, 8];
+    let mut rig = Rig::new(None);
+    rig.configure(|settings| settings.compute = Some(4_795));
+    let away = udp4([9, 9, 9, 9], 80, 0);
+    let to4 = |mac| ethernet(mac, 0x0800, &udp4([9, 9, 9, 9], 80, 0));
+    let to6 = |mac| ethernet(mac, 0x86dd, &ipv6("2001:db8::2", 17, &[0; 4]));
+    let station = Fate::Punted(PuntReason::Station);
+    let tell = |rig: &Rig, stations: &[[u8; 6]], all| {
+        let stations = stations.iter().copied().collect();
+        rig.port.steering.set_upper(&stations, all).unwrap();
+    };
+    for (listed, all, of_vrrp, of_stranger) in [
+        (vec![], false, Fate::Kernel, Fate::Kernel),
+        (vec![VRRP, [2; 6]], false, station, Fate::Kernel),
+        (vec![VRRP], true, station, station),
+        (vec![STRANGER], false, Fate::Kernel, station),
+        (vec![], true, station, station),
+        (vec![], false, Fate::Kernel, Fate::Kernel),
+        (vec![VRRP], false, station, Fate::Kernel),
+    ] {
+        tell(&rig, &listed, all);
+        for (mac, expected) in [
+            (VRRP, of_vrrp),
+            (STRANGER, of_stranger),
+            (PORT, Fate::Socket),
+        ] {
+            assert_eq!(rig.fate(to4(mac)), expected, "{listed:?} {all} {mac:?}");
+            assert_eq!(rig.fate(to6(mac)), expected, "{listed:?} {all} {mac:?}");
+        }
+        let group = ethernet([0xff; 6], 0x0800, &away);
+        assert_eq!(rig.fate(group), Fate::Kernel, "{listed:?} {all}");
+    }
+    // This machine's own, in-network compute among it: the daemon answers as the port only.
+    for port in [80, 4_795] {
+        let packet = udp4([10, 0, 0, 1], port, 0);
+        assert_eq!(rig.fate(ethernet(VRRP, 0x0800, &packet)), Fate::Kernel);
+    }
+    assert_eq!(rig.fate(ethernet(VRRP, 0x0806, &[0; 28])), Fate::Kernel);
+    // On a VLAN too, served or not.
+    let tag = VlanTag {
+        is_service: false,
+        id: 5,
+    };
+    let frame = |mac| ethernet(mac, 0x8100, &tagged(0x0800, &away));
+    for (tags, served) in [
+        (vec![], vec![]),
+        (vec![tag], vec![]),
+        (vec![tag], vec![tag]),
+    ] {
+        rig.port.steering.set_vlans(&tags, &served).unwrap();
+        assert_eq!(rig.fate(frame(VRRP)), station, "{tags:?} {served:?}");
+        assert_eq!(rig.fate(frame(STRANGER)), Fate::Kernel);
+    }
+    // At a port of a bridge, on a VLAN of the port.
+    bridging::bridged(&rig, &[0], |_| {});
+    assert_eq!(rig.fate(frame(VRRP)), station);
+    assert_eq!(rig.fate(frame(STRANGER)), Fate::Kernel);
+    assert_eq!(rig.fate(frame(PORT)), Fate::Punted(PuntReason::Vlan));
+}
+
+/// SW-1: stations that find no room are an error; those that are known are punted all the same.
+#[test]
+fn more_stations_than_there_is_room_for_are_an_error() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(None);
+    rig.configure(|_| {});
+    let station = |number: usize| {
+        let [.., high, low] = number.to_be_bytes();
+        [2, 9, 0, 0, high, low]
+    };
+    let stations = (0..=UPPER_MAX).map(station).collect();
+    rig.port.steering.set_upper(&stations, false).unwrap_err();
+    let frame = ethernet(station(0), 0x0800, &udp4([9, 9, 9, 9], 80, 0));
+    let punted = Fate::Punted(PuntReason::Station);
+    assert_eq!(rig.fate(frame.clone()), punted);
+    let stations = (1..=UPPER_MAX).map(station).collect();
+    rig.port.steering.set_upper(&stations, false).unwrap();
+    assert_eq!(rig.fate(frame.clone()), Fate::Kernel);
+    let last = ethernet(station(UPPER_MAX), 0x0800, &udp4([9, 9, 9, 9], 80, 0));
+    assert_eq!(rig.fate(last), punted);
 }
 
 /// SW-1: a destination of this link alone is the daemon's to drop and count, also where a prefix

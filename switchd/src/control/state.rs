@@ -394,6 +394,12 @@ impl State {
         if lacking > 0 {
             problems.push(format!("{lacking} routes do not fit in the tables"));
         }
+        let lacking = self.routing.program().lacking_hops();
+        if lacking > 0 {
+            problems.push(format!(
+                "{lacking} next hops of routes do not fit in the tables"
+            ));
+        }
         if self.known_ports().next().is_none() {
             let patterns = &self.active.config.ports;
             problems.push(format!(

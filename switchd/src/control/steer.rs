@@ -9,7 +9,7 @@ use super::silent_settings::SilentSettings;
 use super::state::State;
 use crate::preflight::{self, KERNEL_FORWARDING};
 use common::time::Time;
-use common::xdp::{BridgeMaps, Prefixes, PuntReason, SteerSettings, VlanTag};
+use common::xdp::{BridgeMaps, Prefixes, PuntReason, SteerSettings, Steering, VlanTag};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -135,28 +135,12 @@ impl State {
             if told == punt {
                 continue;
             }
-            if (&told.vlans, &told.served) != (&punt.vlans, &punt.served) {
-                let tags: Vec<VlanTag> = punt.vlans.iter().map(|(tag, _)| *tag).collect();
-                if let Err(error) = handle.steering.set_vlans(&tags, &punt.served) {
-                    fail(error);
-                    continue;
-                }
+            if let Err(error) = tell_punt(&handle.steering, told, punt) {
+                fail(error);
+                continue;
             }
-            let of_families = [("IPv4", &told.v4, &punt.v4), ("IPv6", &told.v6, &punt.v6)];
-            for (family, before, now) in of_families {
-                let text = match (before, now) {
-                    (before, now) if before == now => continue,
-                    (_, Some((PuntReason::Master, why))) if bridged.is_some() => format!(
-                        "{family} packets to the bridge itself are left to the kernel, unless \
-                         switchd routes there; between stations it forwards: {why}"
-                    ),
-                    (_, Some((_, why))) => {
-                        format!("{family} packets are left to the kernel: {why}")
-                    }
-                    (_, None) => format!("{family} packets are forwarded again"),
-                };
-                events.push(Event::new(EventKind::Punt, text).at(&entry.name));
-            }
+            let changes = changes(told, punt, bridged.is_some()).into_iter();
+            events.extend(changes.map(|it| Event::new(EventKind::Punt, it).at(&entry.name)));
             *told = punt.clone();
         }
         for (port, why) in &self.told.troubles {
@@ -250,6 +234,12 @@ impl State {
                 let name = &entry.name;
                 warnings.push(format!("{name}: its packets are left to the kernel: {why}"));
             }
+            if let Some(stations) = punt.stations_in_words() {
+                let name = &entry.name;
+                warnings.push(format!(
+                    "{name}: packets to stations on the port are left to the kernel, past the queues: {stations}"
+                ));
+            }
         }
         for (is_v6, path) in KERNEL_FORWARDING {
             if program.punts_for_others(is_v6) && preflight::is_zero(path) {
@@ -274,4 +264,40 @@ impl State {
         self.told.passed_by = found;
         self.note_event(Event::new(EventKind::Punt, text));
     }
+}
+
+/// Tells the program of a port which tags and stations are the kernel's now.
+fn tell_punt(steering: &Steering, told: &PortPunt, punt: &PortPunt) -> io::Result<()> {
+    if (&told.vlans, &told.served) != (&punt.vlans, &punt.served) {
+        let tags: Vec<VlanTag> = punt.vlans.iter().map(|(tag, _)| *tag).collect();
+        steering.set_vlans(&tags, &punt.served)?;
+    }
+    let (stations, all) = punt.other_stations();
+    if told.other_stations() != (stations.clone(), all) {
+        steering.set_upper(&stations, all)?;
+    }
+    Ok(())
+}
+
+/// What operators are to know of a port whose packets are left to the kernel, or not any more.
+fn changes(told: &PortPunt, punt: &PortPunt, is_bridged: bool) -> Vec<String> {
+    let mut texts = Vec::new();
+    if told.stations_in_words() != punt.stations_in_words() {
+        texts.push(punt.stations_in_words().map_or_else(
+            || "no other stations on the port are left to the kernel any more".to_owned(),
+            |them| format!("packets to stations on the port are left to the kernel: {them}"),
+        ));
+    }
+    for (family, before, now) in [("IPv4", &told.v4, &punt.v4), ("IPv6", &told.v6, &punt.v6)] {
+        texts.push(match (before, now) {
+            (before, now) if before == now => continue,
+            (_, Some((PuntReason::Master, why))) if is_bridged => format!(
+                "{family} packets to the bridge itself are left to the kernel, unless switchd \
+                 routes there; between stations it forwards: {why}"
+            ),
+            (_, Some((_, why))) => format!("{family} packets are left to the kernel: {why}"),
+            (_, None) => format!("{family} packets are forwarded again"),
+        });
+    }
+    texts
 }

@@ -17,12 +17,14 @@
 //!   slot      what is counted of a direction
 //!   index     where the slot of a key is
 //!   observer  a worker's end: it alone writes the slots of its table
+//!   shares    how much of a table the packets of one port may take
 //! ```
 
 mod index;
 mod key;
 mod observer;
 mod read;
+mod shares;
 mod slot;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -30,4 +32,5 @@ pub(crate) mod tests;
 pub use key::Key;
 pub use observer::{Ends, Observer, Release, SETUPS, Setup, observers};
 pub use read::{Kind, Read, RocePacket, read};
+pub use shares::Shares;
 pub use slot::{Counts, PSN_HALF, Seen, Slot, Table, TableCounters, is_covered};

@@ -3,6 +3,7 @@
 use super::Key;
 use super::index::{Index, SLOTS_MAX};
 use super::read::{Kind, Read, RocePacket, read};
+use super::shares::Shares;
 use super::slot::{Slot, Table, WAITS, is_covered, low};
 use crate::id::PortId;
 use crate::limits::LANES;
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 /// Messages of connection management of a worker that control has not taken yet: it looks twice a
 /// second.
-pub const SETUPS: usize = 1024;
+pub const SETUPS: usize = 2048;
 
 /// Slots that control gives back before the worker has looked.
 const RELEASES: usize = 4096;
@@ -35,11 +36,16 @@ const GIVE_UP: Span = Span::from_secs(1);
 /// A sample is an eighth of the average.
 const WEIGHT: u64 = 8;
 
+/// Control has looked in the meantime.
+const BETWEEN_LOOKS: Span = Span::from_millis(500);
+
 /// A message of connection management that passed.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// When.
     pub at: Time,
+    /// The port at which it arrived.
+    pub ingress: PortId,
     /// Where it comes from.
     pub source: IpAddr,
     /// Where it goes.
@@ -98,6 +104,10 @@ pub struct Observer {
     forget: Span,
     noted: Vec<Noted>,
     setups: Producer<Setup>,
+    /// Messages handed over since control looked, by port.
+    handed: Shares,
+    /// The time from which these are counted.
+    handed_since: Time,
     releases: Consumer<Release>,
 }
 
@@ -122,6 +132,8 @@ pub fn observers(workers: usize, slots: usize, forget: Span, seed: u64) -> Vec<(
             forget,
             noted: Vec::with_capacity(LANES),
             setups: setup_sender,
+            handed: Shares::default(),
+            handed_since: Time::ZERO,
             releases: release_receiver,
         };
         let table = table.clone();
@@ -168,7 +180,7 @@ impl Observer {
                 });
                 return notifies.then_some(key);
             }
-            Read::Setup(message) => self.hand_over(frame, parsed, message, now),
+            Read::Setup(message) => self.hand_over((frame, parsed), message, ingress, now),
             Read::Cut => self.table.counters.cut.add(1),
             Read::Unconnected => self.table.counters.unconnected.add(1),
         }
@@ -318,16 +330,33 @@ impl Observer {
         slot.rtt_samples.add(1);
     }
 
-    /// Gives a message of connection management to control.
+    /// Gives a message of connection management to control, unless those of its port have their
+    /// share of what control takes at a time.
     #[cold]
-    fn hand_over(&mut self, frame: &[u8], parsed: &Parsed, message: &[u8], now: Time) {
+    fn hand_over(
+        &mut self,
+        (frame, parsed): (&[u8], &Parsed),
+        message: &[u8],
+        ingress: PortId,
+        now: Time,
+    ) {
         let (Some((source, destination)), Ok(message)) =
             (addresses(frame, parsed), message.try_into())
         else {
             return;
         };
+        if now.since(self.handed_since) >= BETWEEN_LOOKS {
+            self.handed.clear();
+            self.handed_since = now;
+        }
+        if !self.handed.have_room(ingress, 1, SETUPS) {
+            self.table.counters.setups_lost.add(1);
+            return;
+        }
+        self.handed.take(ingress, 1);
         let setup = Setup {
             at: now,
+            ingress,
             source,
             destination,
             message,

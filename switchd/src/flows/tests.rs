@@ -333,13 +333,27 @@ fn setups_that_nobody_reads_are_counted() {
     };
     let (a, b) = (host(1, false), host(2, false));
     let bytes = management(a, b, Message::Rtu(pair));
-    for _ in 0..=SETUPS {
+    // One port leaves the others half of what there is room for.
+    for _ in 0..=SETUPS / 2 {
         show(&mut observer, &bytes, 0, Time::from_nanos(5));
     }
     assert_eq!(ends.table.counters.setups_lost.get(), 1);
+    for _ in 0..SETUPS {
+        show(&mut observer, &bytes, 1, Time::from_nanos(5));
+    }
+    let lost = ends.table.counters.setups_lost.get();
+    assert_eq!(lost, 1 + SETUPS as u64 * 3 / 4);
+    // Control has looked by then, if only at some.
+    let later = Time::from_nanos(5) + Span::from_millis(500);
+    assert_eq!(ends.setups.len(), SETUPS * 3 / 4);
     let first = ends.setups.pop().unwrap();
     assert_eq!((first.source, first.destination), (a, b));
-    assert_eq!(first.at, Time::from_nanos(5));
+    assert_eq!((first.at, first.ingress), (Time::from_nanos(5), PortId(0)));
+    for _ in 0..=SETUPS / 4 {
+        show(&mut observer, &bytes, 2, later);
+    }
+    assert_eq!(ends.setups.len(), SETUPS - 1 + 1, "it is full");
+    assert_eq!(ends.table.counters.setups_lost.get(), lost);
 }
 
 proptest! {

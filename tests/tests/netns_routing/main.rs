@@ -2,6 +2,7 @@
 //! `etc/`, each over the ports of a switch of its own, and lldpd.
 
 mod full_table;
+mod killed;
 mod node;
 mod probe;
 mod rig;

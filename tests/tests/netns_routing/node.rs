@@ -30,6 +30,12 @@ impl Process {
         self.0.wait().expect("our child");
     }
 
+    /// Ends what was started there as a crash would (SIGKILL).
+    pub(crate) fn kill_inside(&mut self) {
+        self.signal_inside(Signal::SIGKILL);
+        self.0.wait().expect("our child");
+    }
+
     /// Gives it a signal.
     pub(crate) fn signal_inside(&self, signal: Signal) {
         let mut id = self.id();

@@ -121,11 +121,7 @@ impl Rig {
         }
         let file = rig.node("border").folder.join("bird.conf");
         fs::write(&file, shipped("bird/bird.conf") + more).expect("our folder");
-        let file = file.display().to_string();
-        let socket = rig.bird_socket();
-        let words = ["bird", "-f", "-c", &file, "-s", &socket];
-        let bird = rig.node("border").spawn("bird", &words);
-        rig.running.insert(("border", "bird"), bird);
+        rig.start_bird();
         rig.wait_for_sessions();
         for prefix in ["10.2.0.0/24", "2001:db8:2::/64"] {
             rig.wait_for_hops("leaf", prefix, &["uplink1", "uplink2"]);
@@ -141,6 +137,75 @@ impl Rig {
 
     pub(crate) fn node(&self, name: &str) -> &Node {
         &self.nodes[name]
+    }
+
+    /// Starts BIRD with the configuration that it was given before.
+    pub(crate) fn start_bird(&mut self) {
+        let folder = &self.node("border").folder;
+        let file = folder.join("bird.conf").display().to_string();
+        let socket = self.bird_socket();
+        let words = ["bird", "-f", "-c", &file, "-s", &socket];
+        let bird = self.node("border").spawn("bird", &words);
+        self.running.insert(("border", "bird"), bird);
+    }
+
+    /// Starts a daemon of FRR again that has been killed, as watchfrr does.
+    pub(crate) fn restart_frr(&mut self, name: &'static str, daemon: &'static str) {
+        let folder = self.node(name).folder.join("run/frr");
+        let api = if daemon == "zebra" {
+            "zserv.api"
+        } else {
+            "bfdd.sock"
+        };
+        for socket in [&format!("{daemon}.vty"), api] {
+            // Of bgpd there is one only.
+            if daemon != "bgpd" || socket.ends_with(".vty") {
+                let _ = fs::remove_file(folder.join(socket));
+            }
+        }
+        self.start_frr_daemon(name, daemon);
+        self.vtysh_words(name, &["-b"]);
+    }
+
+    /// Interfaces by which the kernel of a machine would forward packets of exactly this prefix.
+    pub(crate) fn kernel_hops(&self, name: &str, prefix: &str) -> Vec<String> {
+        let family = if prefix.contains(':') { "-6" } else { "-4" };
+        let text = self
+            .node(name)
+            .run(&format!("ip -j {family} route show exact {prefix}"));
+        let routes: Value = serde_json::from_str(&text).expect("JSON of ip");
+        let mut all = Vec::new();
+        for route in routes.as_array().into_iter().flatten() {
+            let hops = route["nexthops"].as_array().into_iter().flatten();
+            let devices = hops.chain([route]).filter_map(|hop| hop["dev"].as_str());
+            all.extend(devices.map(str::to_owned));
+        }
+        all.sort();
+        // The routes of a zebra that has died and those of the next one may be in one.
+        all.dedup();
+        all
+    }
+
+    /// Waits until a switch forwards packets of these prefixes as its kernel would, and returns by
+    /// which ports.
+    pub(crate) fn agreed(&self, name: &str, prefixes: &[&str]) -> Vec<Vec<String>> {
+        let agreed = |prefix: &&str| {
+            eventually(
+                &format!("{prefix} on {name} as in the kernel"),
+                PATIENCE,
+                || {
+                    let kernel = self.kernel_hops(name, prefix);
+                    let hops = self.hops(name, prefix).into_iter();
+                    let own: Vec<String> = hops.map(|(port, _)| port).collect();
+                    if own == kernel {
+                        Ok(own)
+                    } else {
+                        Err(format!("{own:?}; the kernel has {kernel:?}"))
+                    }
+                },
+            )
+        };
+        prefixes.iter().map(agreed).collect()
     }
 
     /// The addresses of a host.
@@ -269,28 +334,32 @@ impl Rig {
         let folders = [&run_folder, &etc].map(|folder| folder.display().to_string());
         run(&["chown", "-R", "frr:frr", &folders[0], &folders[1]]).expect("frr is installed");
         for daemon in ["zebra", "bgpd", "bfdd"] {
-            let program = format!("/usr/lib/frr/{daemon}");
-            let mut words = vec![program.as_str(), "--log", "stdout", "-A", "127.0.0.1"];
-            if daemon == "zebra" {
-                // Routes stay when it ends.
-                words.push("-r");
-            }
-            let process = node.spawn_as_on_its_own_machine(daemon, &words);
-            self.running.insert((name, daemon), process);
-            // Those that don't find zebra's socket try again after ten seconds only.
-            let sockets = [format!("{daemon}.vty"), "zserv.api".to_owned()];
-            eventually(&format!("{daemon} on {name}"), PATIENCE, || {
-                if sockets
-                    .iter()
-                    .all(|socket| run_folder.join(socket).exists())
-                {
-                    Ok(())
-                } else {
-                    Err(node.log(daemon))
-                }
-            });
+            self.start_frr_daemon(name, daemon);
         }
         self.vtysh_words(name, &["-b"]);
+    }
+
+    fn start_frr_daemon(&mut self, name: &'static str, daemon: &'static str) {
+        let node = &self.nodes[name];
+        let run_folder = node.folder.join("run/frr");
+        let program = format!("/usr/lib/frr/{daemon}");
+        let mut words = vec![program.as_str(), "--log", "stdout", "-A", "127.0.0.1"];
+        if daemon == "zebra" {
+            // Routes stay when it ends.
+            words.push("-r");
+        }
+        let process = node.spawn_as_on_its_own_machine(daemon, &words);
+        self.running.insert((name, daemon), process);
+        // Those that don't find zebra's socket try again after ten seconds only.
+        let sockets = [format!("{daemon}.vty"), "zserv.api".to_owned()];
+        eventually(&format!("{daemon} on {name}"), PATIENCE, || {
+            let mut sockets = sockets.iter();
+            if sockets.all(|socket| run_folder.join(socket).exists()) {
+                Ok(())
+            } else {
+                Err(node.log(daemon))
+            }
+        });
     }
 
     fn vtysh_words(&self, name: &str, words: &[&str]) -> String {

@@ -337,25 +337,17 @@ impl Engine {
     }
 
     /// Bytes that a job may take which begins from a port, in place of another one or beside all:
-    /// of what is free, so much that the jobs which were begun there and form have a quarter of all
-    /// memory at most, and those that have no member elsewhere a half.
+    /// so much that the jobs which were begun there and form, or have no member elsewhere, leave as
+    /// much memory free as they have. So they have what nobody else uses, but never more than half.
     fn room(&self, port: PortId, instead: Option<usize>) -> usize {
-        let (mut forming, mut alone) = (0, 0);
-        for (at, job) in self.jobs.iter().enumerate() {
-            if job.founder != port || instead == Some(at) {
-                continue;
-            }
-            if job.phase == Phase::Forming {
-                forming += job.memory;
-            }
-            if job.is_of_one_port() {
-                alone += job.memory;
-            }
-        }
-        let all = self.settings.memory;
+        let of_port = |(at, job): &(usize, &Job)| {
+            let is_its = job.founder == port && instead != Some(*at);
+            is_its && (job.phase == Phase::Forming || job.is_of_one_port())
+        };
+        let jobs = self.jobs.iter().enumerate().filter(of_port);
+        let own: usize = jobs.map(|(_, job)| job.memory).sum();
         let free = self.free + instead.map_or(0, |at| self.jobs[at].memory);
-        free.min((all / 4).saturating_sub(forming))
-            .min((all / 2).saturating_sub(alone))
+        free.saturating_sub(own) / 2
     }
 
     /// Forgets the job that has been over for longest: it is remembered only while there is room.

@@ -225,8 +225,8 @@ fn a_job_goes_on_if_the_next_one_cannot_be() {
     tight.pass(Span::from_millis(12));
     let memory = tight.switches[0].stats.memory.get();
     let settings = Settings {
-        // A job that forms may have a quarter.
-        memory: 4 * usize::try_from(memory).expect("small"),
+        // A job that forms may have half.
+        memory: 2 * usize::try_from(memory).expect("small"),
         jobs: 1,
         ..Settings::default()
     };
@@ -332,6 +332,35 @@ fn revived_jobs_count() {
     assert_eq!(refused(&world, Reason::TooManyJobs), 12);
 }
 
+/// SW-42: a job may have what nobody else uses, half of the memory, and leaves others a share of
+/// what is left.
+#[test]
+fn a_job_has_what_nobody_else_uses() {
+    let join = Join {
+        slots: 1024,
+        payload: 1400,
+        ..Join::new(1, 0, 2)
+    };
+    let taken = |memory: Option<usize>| {
+        let mut world = World::new(1);
+        let mut settings = Settings::default();
+        settings.memory = memory.unwrap_or(settings.memory);
+        world
+            .switches
+            .push(Switch::new(switch_address(0), settings));
+        [(1, 1), (1, 2), (2, 3), (2, 4)].map(|(port, job)| {
+            let before = world.switches[0].stats.memory.get();
+            let from = member_address(port);
+            let said = say_of(&mut world, from, (job, 0, 0), Message::Join(join));
+            assert_eq!(said, Ok(()));
+            world.switches[0].stats.memory.get() - before
+        })
+    };
+    let [whole, ..] = taken(None);
+    let memory = 2 * usize::try_from(whole).expect("small");
+    assert_eq!(taken(Some(memory)), [whole, 0, whole / 2, 0]);
+}
+
 /// SW-42: one port cannot take all memory with jobs that nobody else joins: those of another port
 /// have as many slots as before.
 #[test]
@@ -353,7 +382,7 @@ fn one_port_does_not_take_all_memory() {
     };
     let taken = |world: &World| world.switches[0].stats.memory.get();
     let mut whole = 0;
-    for (port, (size, share)) in (1..).zip([(2, memory / 4), (1, memory / 2)]) {
+    for (port, (size, share)) in (1..).zip([(2, memory / 2), (1, memory / 4)]) {
         let before = taken(&world);
         for job in 0..16 {
             let job = (100 * u32::from(port) + job, 0, 0);

@@ -453,6 +453,9 @@ pub struct PuntedRow {
     pub port: Option<String>,
     /// The tag that they carry there; `null`: none that matters.
     pub vlan: Option<String>,
+    /// The station that they are for: the MAC address, or "any other"; `null`: the port's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub station: Option<String>,
     /// The reason, as packets are counted by it.
     pub reason: String,
     /// The same in words.

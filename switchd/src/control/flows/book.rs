@@ -334,6 +334,11 @@ impl Book {
         self.setups.refused
     }
 
+    /// Connections that were asked for and found no room, by the port that asked.
+    pub fn setups_without_room(&self) -> impl Iterator<Item = (PortId, u64)> {
+        self.setups.without_room()
+    }
+
     /// The flow whose forward direction this is.
     fn flow_of<'a>(&'a self, forward: &'a Direction) -> Option<Flow<'a>> {
         let other = forward.other;

@@ -1,17 +1,19 @@
 //! Pairs from connection management: a REQ names the queue pair of the client, the REP to it that
 //! of the server.
 
-use crate::flows::{Key, Setup};
+use crate::flows::{Key, Setup, Shares};
+use crate::id::PortId;
 use common::time::{Span, Time};
 use common::wire::cm::{Mad, Message};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-/// Connections that are being set up at a time: requests that wait for their answer.
-const REQUESTS: usize = 4096;
+/// Connections that are being set up at a time: requests that wait for their answer. A port has at
+/// most half of them, and leaves others room: see [`Shares`].
+const REQUESTS: usize = 8192;
 
-/// Those of one source address among them: others have room whatever it asks for. Who invents
-/// addresses is for source validation to stop.
+/// Those of one source address among them: others behind the same port have room whatever it asks
+/// for. Who invents addresses takes the room of its port.
 const REQUESTS_OF_ONE: usize = 512;
 
 /// How long a REP may take, and the first packet after it.
@@ -28,6 +30,8 @@ pub(super) struct Other {
     /// This direction is that of the client's packets.
     pub(super) is_client: bool,
     since: Time,
+    /// The port at which the client's request arrived.
+    asked_at: PortId,
 }
 
 /// A REP whose REQ was seen by another worker, and may not have been read yet.
@@ -36,43 +40,59 @@ type Reply = (Request, u32, Time);
 /// Requests that wait for their answer.
 #[derive(Debug, Default)]
 struct Requests {
-    /// The client's queue pair, and when it asked.
-    open: HashMap<Request, (u32, Time)>,
+    open: HashMap<Request, Waiting>,
     /// How many there are of each client.
     of: HashMap<IpAddr, usize>,
+    shares: Shares,
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// The client's queue pair.
+    qp: u32,
+    since: Time,
+    /// The port at which it arrived.
+    port: PortId,
 }
 
 impl Requests {
     /// Whether there was room.
-    fn insert(&mut self, request: Request, qp: u32, now: Time) -> bool {
-        if let Some((known, _)) = self.open.get_mut(&request) {
+    fn insert(&mut self, request: Request, asked: Waiting) -> bool {
+        if let Some(known) = self.open.get_mut(&request) {
             // Its time goes on: who repeats it keeps no place longer.
-            *known = qp;
+            known.qp = asked.qp;
             return true;
         }
         let of_client = self.of.get(&request.0).copied().unwrap_or(0);
-        if self.open.len() >= REQUESTS || of_client >= REQUESTS_OF_ONE {
+        if of_client >= REQUESTS_OF_ONE || !self.shares.have_room(asked.port, 1, REQUESTS) {
             return false;
         }
         self.of.insert(request.0, of_client + 1);
-        self.open.insert(request, (qp, now));
+        self.shares.take(asked.port, 1);
+        self.open.insert(request, asked);
         true
     }
 
     fn remove(&mut self, request: &Request) {
-        if self.open.remove(request).is_some()
-            && let Some(of_client) = self.of.get_mut(&request.0)
-        {
+        let Some(removed) = self.open.remove(request) else {
+            return;
+        };
+        self.shares.give(removed.port, 1);
+        if let Some(of_client) = self.of.get_mut(&request.0) {
             *of_client -= 1;
         }
     }
 
     fn retain(&mut self, is_kept: impl Fn(Time) -> bool) {
-        let of = &mut self.of;
-        self.open.retain(|(client, ..), (_, since)| {
-            let is_kept = is_kept(*since);
-            if !is_kept && let Some(of_client) = of.get_mut(client) {
-                *of_client -= 1;
+        let (of, shares) = (&mut self.of, &mut self.shares);
+        self.open.retain(|(client, ..), waiting| {
+            let is_kept = is_kept(waiting.since);
+            if !is_kept {
+                shares.give(waiting.port, 1);
+                if let Some(of_client) = of.get_mut(client) {
+                    *of_client -= 1;
+                }
             }
             is_kept
         });
@@ -86,6 +106,10 @@ pub(super) struct Setups {
     requests: Requests,
     replies: Vec<Reply>,
     others: HashMap<Key, Other>,
+    /// Of `others`, by the port that asked.
+    shares: Shares,
+    /// Connections for which there was no room, by the port that asked.
+    without_room: BTreeMap<PortId, u64>,
     /// Messages that made no sense, or for which there was no room.
     pub(super) refused: u64,
 }
@@ -98,8 +122,14 @@ impl Setups {
         match Mad::parse(&setup.message).map(|mad| mad.message) {
             Ok(Message::Req(req)) => {
                 let request = (from, to, req.local_comm_id);
-                let has_room = self.requests.insert(request, req.local_qpn, setup.at);
-                self.refused += u64::from(!has_room);
+                let asked = Waiting {
+                    qp: req.local_qpn,
+                    since: setup.at,
+                    port: setup.ingress,
+                };
+                if !self.requests.insert(request, asked) {
+                    self.refuse(setup.ingress);
+                }
                 None
             }
             Ok(Message::Rep(rep)) => {
@@ -118,6 +148,19 @@ impl Setups {
         }
     }
 
+    /// There is no room for a connection that was asked for at this port.
+    fn refuse(&mut self, port: PortId) {
+        self.refused += 1;
+        *self.without_room.entry(port).or_default() += 1;
+    }
+
+    /// Connections for which there was no room, by the port that asked.
+    pub(super) fn without_room(&self) -> impl Iterator<Item = (PortId, u64)> {
+        self.without_room
+            .iter()
+            .map(|(port, count)| (*port, *count))
+    }
+
     /// Looks once more for the requests of replies that came before them.
     pub(super) fn retry(&mut self, most: usize) -> Vec<(Key, Key)> {
         let replies = std::mem::take(&mut self.replies);
@@ -128,15 +171,15 @@ impl Setups {
     fn join(&mut self, request: Request, qp: u32, now: Time, most: usize) -> Option<(Key, Key)> {
         let (client, server, _) = request;
         let to_server = Key::new(client, server, qp)?;
-        let Some((client_qp, _)) = self.requests.open.get(&request).copied() else {
+        let Some(asked) = self.requests.open.get(&request).copied() else {
             // The answer may have been sent again.
             let known = self.others.get(&to_server).filter(|it| it.is_client)?;
             return Some((to_server, known.key));
         };
-        let to_client = Key::new(server, client, client_qp)?;
+        let to_client = Key::new(server, client, asked.qp)?;
         let is_again = self.others.contains_key(&to_server);
-        if !is_again && self.others.len() + 2 > most {
-            self.refused += 1;
+        if !is_again && !self.shares.have_room(asked.port, 2, most) {
+            self.refuse(asked.port);
             return None;
         }
         for (key, other, is_client) in [(to_server, to_client, true), (to_client, to_server, false)]
@@ -145,8 +188,12 @@ impl Setups {
                 key: other,
                 is_client,
                 since: now,
+                asked_at: asked.port,
             };
-            self.others.insert(key, other);
+            self.shares.take(asked.port, 1);
+            if let Some(before) = self.others.insert(key, other) {
+                self.shares.give(before.asked_at, 1);
+            }
         }
         self.requests.remove(&request);
         Some((to_server, to_client))
@@ -161,13 +208,21 @@ impl Setups {
     pub(super) fn forget(&mut self, now: Time, used: impl Fn(&Key) -> bool) {
         let is_young = |since: Time| now.since(since) < PATIENCE;
         self.requests.retain(is_young);
-        self.others
-            .retain(|key, other| is_young(other.since) || used(key) || used(&other.key));
+        let shares = &mut self.shares;
+        self.others.retain(|key, other| {
+            let is_kept = is_young(other.since) || used(key) || used(&other.key);
+            if !is_kept {
+                shares.give(other.asked_at, 1);
+            }
+            is_kept
+        });
     }
 
     /// The connection of this direction is over.
     pub(super) fn end(&mut self, key: &Key) {
-        self.others.remove(key);
+        if let Some(other) = self.others.remove(key) {
+            self.shares.give(other.asked_at, 1);
+        }
     }
 }
 
@@ -180,12 +235,14 @@ mod tests {
     /// Room for so many directions, more than are needed.
     const MOST: usize = 1 << 20;
 
-    /// The message of connection management in a frame, between hosts 1 and 2.
+    /// The message of connection management in a frame, between hosts behind ports of the same
+    /// numbers.
     fn told(from: u8, to: u8, frame: &[u8], now: Time) -> Setup {
         // The message is the last of the packet, before its ICRC.
         let end = frame.len() - 4;
         let message = &frame[end - 256..end];
         Setup {
+            ingress: PortId(from.into()),
             source: host(from, false),
             destination: host(to, false),
             message: message.try_into().expect("a whole message"),
@@ -210,6 +267,46 @@ mod tests {
         assert_eq!(setups.refused, 0);
         assert_eq!(setups.others.len(), 2 * 3 * REQUESTS);
         assert!(setups.requests.open.is_empty());
+        assert_eq!(setups.requests.shares.used(), 0);
+        assert_eq!(setups.shares.used(), setups.others.len());
+    }
+
+    /// SW-50: a port from which requests with invented sources come, with answers or without, takes
+    /// at most half of the room, which is counted as its own; those of other ports find theirs.
+    #[test]
+    fn one_port_does_not_take_all_room() {
+        let (mut setups, now) = (Setups::default(), Time::from_nanos(1));
+        let (a, b) = (host(1, false), host(2, false));
+        let invented = |number: u32| IpAddr::from((0x0b00_0000 + number).to_be_bytes());
+        let most = 2000;
+        for number in 0..10_000 {
+            let (client, hostile) = (invented(number), PortId(9));
+            let [req, rep] = set_up(client, b, (7, number), 1);
+            let mut req = told(9, 2, &req, now);
+            (req.source, req.ingress) = (client, hostile);
+            setups.take(&req, most);
+            if number % 4 == 0 {
+                let mut rep = told(2, 9, &rep, now);
+                (rep.destination, rep.ingress) = (client, hostile);
+                setups.take(&rep, most);
+            }
+        }
+        assert_eq!(setups.requests.open.len(), REQUESTS / 2);
+        assert_eq!(setups.others.len(), most / 2);
+        let counted: Vec<(PortId, u64)> = setups.without_room().collect();
+        assert_eq!(counted, [(PortId(9), setups.refused)]);
+        for number in 0..200 {
+            let [req, rep] = set_up(a, b, (number, 50_000 + number), number);
+            setups.take(&told(1, 2, &req, now), most);
+            let pair = setups.take(&told(2, 1, &rep, now), most);
+            assert!(pair.is_some(), "{number}");
+        }
+        assert_eq!(setups.without_room().count(), 1);
+        setups.forget(now + PATIENCE, |_| false);
+        assert_eq!(
+            (setups.requests.shares.used(), setups.shares.used()),
+            (0, 0)
+        );
     }
 
     /// SW-50: one source that asks and is not answered leaves room for the requests of others, and
@@ -230,6 +327,10 @@ mod tests {
         let later = now + PATIENCE;
         setups.forget(later, |_| true);
         assert!(setups.requests.of.is_empty());
+        assert_eq!(
+            (setups.requests.shares.used(), setups.shares.used()),
+            (0, 2)
+        );
         let [req, rep] = set_up(a, b, (7, 8), 9);
         setups.take(&told(1, 2, &req, later), MOST);
         assert!(setups.take(&told(2, 1, &rep, later), MOST).is_some());

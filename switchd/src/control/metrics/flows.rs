@@ -95,6 +95,14 @@ impl State {
         if let Some(exporter) = &analysis.exporter {
             scrape_export(families, exporter);
         }
+        let help = "Connections that were asked for at the port and found no room.";
+        let mut by_port = families.counter("switchd_flows_setups_without_room_total", help);
+        let ports = self.routing.publisher().ports();
+        for (port, count) in book.setups_without_room() {
+            if let Some(entry) = ports.get(port.index()) {
+                by_port.add(&[("port", &entry.name)], count);
+            }
+        }
         let help = "Directions of flows that are followed.";
         let used = book.counted(|it| it.used.get());
         families

@@ -28,6 +28,8 @@ struct Slot {
     members: Vec<Member>,
     /// Who has which bucket, if the kernel's group is resilient.
     allotment: Option<Allotment>,
+    /// Next hops of it that found no room.
+    lacking: usize,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(super) struct Groups {
     hop_ids: IdPool,
     /// Lineages of buckets so far.
     lineages: u32,
+    /// Next hops of all groups that found no room.
+    lacking: usize,
 }
 
 impl Default for Groups {
@@ -63,6 +67,7 @@ impl Default for Groups {
             hop_keys: HashMap::new(),
             hop_ids: IdPool::new(MAX_NEXT_HOPS),
             lineages: 0,
+            lacking: 0,
         }
     }
 }
@@ -157,6 +162,7 @@ impl Groups {
             hops: Vec::new(),
             members: Vec::new(),
             allotment: None,
+            lacking: 0,
         };
         self.by_spec.entry(spec.clone()).or_default().push(id);
         self.slots.insert(id, slot);
@@ -190,6 +196,7 @@ impl Groups {
             self.by_spec.remove(&slot.spec);
         }
         self.ids.give(id.0);
+        self.lacking -= slot.lacking;
         for hop in slot.hops {
             self.release_hop(hop);
         }
@@ -228,6 +235,35 @@ impl Groups {
         for hop in std::mem::replace(&mut slot.hops, hops) {
             self.release_hop(hop);
         }
+    }
+
+    /// So many next hops of a group found no room. Returns how many that are more than before.
+    pub(super) fn set_lacking(&mut self, id: GroupId, lacking: usize) -> usize {
+        let slot = self.slots.get_mut(&id).expect("a held group exists");
+        let before = std::mem::replace(&mut slot.lacking, lacking);
+        self.lacking = self.lacking - before + lacking;
+        lacking.saturating_sub(before)
+    }
+
+    /// Next hops that found no room, of one group.
+    pub(super) fn lacking_of(&self, id: GroupId) -> usize {
+        self.slots[&id].lacking
+    }
+
+    /// Next hops that found no room.
+    pub(super) fn lacking(&self) -> usize {
+        self.lacking
+    }
+
+    /// So few next hops have room from now on; there are none yet.
+    #[cfg(test)]
+    pub(super) fn limit_hops(&mut self, most: usize) {
+        self.hop_ids = IdPool::new(most);
+    }
+
+    /// Whether there is room for a next hop.
+    pub(super) fn has_room_for_hop(&self) -> bool {
+        self.hop_ids.has_free()
     }
 
     /// A lineage that no buckets have yet. (After four billion, one that few have.)

@@ -43,6 +43,11 @@ impl IdPool {
         Some(self.fresh - 1)
     }
 
+    /// Whether there is a free number.
+    pub(super) fn has_free(&self) -> bool {
+        !self.ready.is_empty() || (self.fresh as usize) < self.limit
+    }
+
     pub(super) fn give(&mut self, id: u32) {
         self.unpublished.push(id);
     }
@@ -85,7 +90,9 @@ mod tests {
         assert_eq!(ids.take(), None, "not rested");
         ids.reclaim(at(12), |epoch| epoch < 7);
         assert_eq!(ids.take(), None, "a worker may still mean it");
+        assert!(!ids.has_free());
         ids.reclaim(at(12), |epoch| epoch <= 7);
+        assert!(ids.has_free());
         assert_eq!(ids.take(), Some(0));
     }
 }

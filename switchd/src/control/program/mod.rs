@@ -253,7 +253,8 @@ impl Program {
 
     /// Whether the next update has something to do even if nothing changes in the kernel.
     pub fn is_pending(&self) -> bool {
-        self.dirty || self.pending.ports || !self.pending.prefixes.is_empty()
+        let work = &self.pending;
+        self.dirty || work.ports || work.groups || !work.prefixes.is_empty()
     }
 
     /// The group that a prefix leads to.
@@ -320,7 +321,7 @@ impl Program {
     pub fn punts_for_others(&self, is_v6: bool) -> bool {
         let by_port = |punt: &PortPunt| {
             let whole = if is_v6 { &punt.v6 } else { &punt.v4 };
-            whole.is_some()
+            whole.is_some() || !punt.stations.is_empty()
         };
         // What is for a bridge is no transit, unless it has routes.
         let is_bridged =

@@ -3,8 +3,10 @@
 
 use crate::id::PortId;
 use crate::tables::PortEntry;
-use common::netlink::{Mirror, Rule, Table};
+use common::netlink::{Link, Mac, Mirror, Rule, Table};
+use common::wire::ethernet;
 use common::xdp::{PuntReason, VlanTag};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What is punted of a port, beside routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +19,38 @@ pub struct PortPunt {
     pub vlans: Vec<(VlanTag, String)>,
     /// Those among the tags whose frames the workers route all the same.
     pub served: Vec<VlanTag>,
+    /// Stations on the port beside its own, with the names of their interfaces, in order.
+    pub stations: Vec<(Mac, String)>,
+    /// The interface on the port that takes the frames to every other station, if there is one.
+    pub all_stations: Option<String>,
 }
+
+impl PortPunt {
+    /// The stations that its program is to know, and whether all.
+    pub fn other_stations(&self) -> (BTreeSet<Mac>, bool) {
+        let listed = self.stations.iter().map(|(mac, _)| *mac).collect();
+        (listed, self.all_stations.is_some())
+    }
+
+    /// Other stations in words, if there are any.
+    pub fn stations_in_words(&self) -> Option<String> {
+        const NAMED: usize = 4;
+        if let Some(name) = &self.all_stations {
+            return Some(format!("all other stations ({name})"));
+        }
+        let named = self.stations.iter().take(NAMED);
+        let mut words: Vec<String> = named
+            .map(|(mac, name)| format!("{} ({name})", ethernet::Mac(*mac)))
+            .collect();
+        if self.stations.len() > NAMED {
+            words.push(format!("{} more", self.stations.len() - NAMED));
+        }
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+}
+
+/// Interfaces by the number of the one on which they are stacked.
+type Stacked<'a> = HashMap<u32, Vec<&'a Link>>;
 
 /// What is punted of each of `ports`. `other_tables` says whether the kernel has routes of IPv4 and
 /// of IPv6 in tables that it asks after `main`, `served` for which tags of a port the workers
@@ -29,8 +62,15 @@ pub(super) fn port_punts(
     served: impl Fn(PortId) -> Vec<VlanTag>,
 ) -> Vec<PortPunt> {
     let rules = mirror.rules();
+    let mut stacked = Stacked::new();
+    for link in mirror.links() {
+        if let Some(lower) = link.lower {
+            stacked.entry(lower).or_default().push(link);
+        }
+    }
     let of_port = |(number, port): (u16, &PortEntry)| {
-        let master = master(mirror, port).map(|why| (PuntReason::Master, why));
+        let master = master(mirror, &stacked, port).map(|why| (PuntReason::Master, why));
+        let above = above(mirror, &stacked, port);
         let by_rule = |is_v6: bool, other_table: bool| {
             let foreign = foreign_rule(&rules, is_v6, &port.name);
             let why = foreign.or_else(|| {
@@ -43,34 +83,73 @@ pub(super) fn port_punts(
         PortPunt {
             v4: master.clone().or_else(|| by_rule(false, other_tables.0)),
             v6: master.or_else(|| by_rule(true, other_tables.1)),
-            vlans: vlans(mirror, port),
+            vlans: vlans(&stacked, port),
             served: served(PortId(number)),
+            all_stations: takes_all(&above).map(|link| link.name.clone()),
+            stations: stations(&above, port),
         }
     };
     (0_u16..).zip(ports).map(of_port).collect()
 }
 
 /// The interface that takes the packets of a port from it, in words.
-fn master(mirror: &Mirror, port: &PortEntry) -> Option<String> {
+fn master(mirror: &Mirror, stacked: &Stacked<'_>, port: &PortEntry) -> Option<String> {
     if let Some(index) = mirror.link(port.ifindex)?.master {
         let (kind, name) = mirror.link(index).map_or(("interface", ""), |link| {
             (link.kind.as_deref().unwrap_or("interface"), &link.name)
         });
         return Some(format!("the port belongs to the {kind} {name}"));
     }
+    let on_it = stacked.get(&port.ifindex)?;
     // It has the station address of the port, and addresses that only it knows.
-    let mut on_it = mirror.links().filter(|link| {
-        let kind = link.kind.as_deref();
-        link.lower == Some(port.ifindex) && matches!(kind, Some("ipvlan" | "ipvtap"))
-    });
-    let first = on_it.next()?;
-    Some(format!("the ipvlan {} is on the port", first.name))
+    let is_ipvlan = |link: &&&Link| matches!(link.kind.as_deref(), Some("ipvlan" | "ipvtap"));
+    if let Some(first) = on_it.iter().find(is_ipvlan) {
+        return Some(format!("the ipvlan {} is on the port", first.name));
+    }
+    let first = takes_all(on_it)?;
+    Some(format!("the macvlan {} on the port takes all", first.name))
 }
 
-fn vlans(mirror: &Mirror, port: &PortEntry) -> Vec<(VlanTag, String)> {
-    let mut vlans: Vec<(VlanTag, String)> = mirror
-        .links()
-        .filter(|link| link.lower == Some(port.ifindex))
+/// The one among `links` that takes frames to any station.
+fn takes_all<'a>(links: &[&'a Link]) -> Option<&'a Link> {
+    links.iter().find(|link| link.takes_all).copied()
+}
+
+/// The interfaces on a port, or on the bond or team that it belongs to: VLANs, what is on them in
+/// turn, and macvlans.
+fn above<'a>(mirror: &Mirror, stacked: &Stacked<'a>, port: &PortEntry) -> Vec<&'a Link> {
+    let master = mirror.link(port.ifindex).and_then(|link| link.master);
+    let kind = |index| mirror.link(index)?.kind.as_deref();
+    // A bridge floods the frames to stations that it does not know, those on it among them.
+    let master = master.filter(|index| kind(*index) != Some("bridge"));
+    let mut below: Vec<u32> = master.into_iter().chain([port.ifindex]).collect();
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    while let Some(index) = below.pop() {
+        for link in stacked.get(&index).into_iter().flatten() {
+            let kind = link.kind.as_deref();
+            let is_above = matches!(kind, Some("vlan" | "macvlan" | "macvtap"));
+            if is_above && seen.insert(link.index) {
+                found.push(*link);
+                below.push(link.index);
+            }
+        }
+    }
+    found
+}
+
+/// The stations among interfaces on a port that are others than its own. One that is down gets
+/// nothing.
+fn stations(above: &[&Link], port: &PortEntry) -> Vec<(Mac, String)> {
+    let up = above.iter().filter(|link| link.up && !link.takes_all);
+    let macs = up.filter_map(|link| Some((link.mac?, link.name.clone())));
+    let mut stations: Vec<(Mac, String)> = macs.filter(|(mac, _)| *mac != port.mac).collect();
+    stations.sort_unstable();
+    stations
+}
+
+fn vlans(stacked: &Stacked<'_>, port: &PortEntry) -> Vec<(VlanTag, String)> {
+    let on_it = stacked.get(&port.ifindex).into_iter().flatten();
+    let mut vlans: Vec<(VlanTag, String)> = on_it
         .filter_map(|link| {
             let vlan = link.vlan?;
             let tag = VlanTag {

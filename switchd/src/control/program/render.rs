@@ -95,10 +95,12 @@ impl Renderer<'_> {
         let ids: Vec<GroupId> = self
             .groups
             .all()
-            .filter(|(_, spec)| match spec {
+            .filter(|(id, spec)| match spec {
                 Spec::Hops(..) | Spec::Object(..) => true,
-                // Their stations may have moved, or are not known any more.
-                Spec::Neighbour(key, _) => self.egresses.interfaces.serve(key.ifindex),
+                // Their stations may have moved, or are not known any more; or there may be room.
+                Spec::Neighbour(key, _) => {
+                    self.egresses.interfaces.serve(key.ifindex) || self.groups.lacking_of(*id) > 0
+                }
                 _ => false,
             })
             .map(|(id, _)| id)
@@ -222,22 +224,28 @@ impl Renderer<'_> {
     fn render_hops(&mut self, id: GroupId, ways: Ways<'_>, rendered: &mut Rendered) -> Group {
         let Ways { hops, mtu, .. } = ways;
         if let Some(reason) = self.why_punted(hops) {
-            self.groups.replace_hops(id, Vec::new());
+            self.hold_none(id);
             return Group::Punt(reason);
         }
         let on_link = hops.iter().find(|hop| hop.gateway.is_none());
         let port = |hop: &Hop| Some((self.egresses.port(hop.ifindex)?, hop.ifindex));
         match on_link.and_then(port) {
             Some((port, ifindex)) => {
-                self.groups.replace_hops(id, Vec::new());
+                self.hold_none(id);
                 Group::Glean { port, ifindex, mtu }
             }
             None if hops.is_empty() => {
-                self.groups.replace_hops(id, Vec::new());
+                self.hold_none(id);
                 Group::Unreachable
             }
             None => self.render_gateways(id, ways, rendered),
         }
+    }
+
+    /// A group needs no next hops.
+    fn hold_none(&mut self, id: GroupId) {
+        self.groups.replace_hops(id, Vec::new());
+        self.groups.set_lacking(id, 0);
     }
 
     fn render_gateways(&mut self, id: GroupId, ways: Ways<'_>, rendered: &mut Rendered) -> Group {
@@ -248,9 +256,10 @@ impl Renderer<'_> {
         } = ways;
         let mut members: Vec<(Member, Liveness)> = Vec::with_capacity(hops.len());
         let mut held = Vec::with_capacity(hops.len());
+        let mut lacking = 0;
         for hop in hops {
             let Some(member) = self.member((hop, mtu), &mut held, rendered) else {
-                rendered.overflow += 1;
+                lacking += 1;
                 continue;
             };
             // A next hop that is listed twice is one member with both weights.
@@ -263,6 +272,7 @@ impl Renderer<'_> {
             }
         }
         self.groups.replace_hops(id, held);
+        rendered.overflow += self.groups.set_lacking(id, lacking) as u64;
         if let ([(only, _)], None) = (&members[..], resilience) {
             return Group::Forward(only.next_hop);
         }

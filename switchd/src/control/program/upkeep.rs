@@ -60,8 +60,15 @@ impl Program {
         });
     }
 
-    /// Some of the routes for which a table was full are tried again with the next update.
+    /// Some of the routes for which a table was full are tried again with the next update, and next
+    /// hops that found no room as soon as there is some.
     pub fn retry(&mut self) {
         self.pending.prefixes.extend(self.lacking.take_turn());
+        self.pending.groups |= self.groups.lacking() > 0 && self.groups.has_room_for_hop();
+    }
+
+    /// Next hops of routes that found no room: their flows take others of the same route.
+    pub fn lacking_hops(&self) -> usize {
+        self.groups.lacking()
     }
 }

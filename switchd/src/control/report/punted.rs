@@ -1,9 +1,10 @@
 //! What is left to the kernel, and why.
 
 use crate::control::api::{PuntedRow, WantedRoutes};
-use crate::control::program::Spec;
+use crate::control::program::{PortPunt, Spec};
 use crate::control::state::State;
 use common::netlink::{Hop, RouteKey};
+use common::wire::ethernet::Mac;
 use common::xdp::PuntReason;
 use ipnet::IpNet;
 
@@ -48,6 +49,7 @@ impl State {
                     prefix: prefix.to_owned(),
                     port: Some(entry.name.clone()),
                     vlan: None,
+                    station: None,
                     reason: reason.label().to_owned(),
                     why: match (reason, is_bridged) {
                         (PuntReason::Master, true) => format!("{why}: {ONLY_TO_BRIDGE}"),
@@ -61,10 +63,12 @@ impl State {
                     prefix: prefix.to_owned(),
                     port: Some(entry.name.clone()),
                     vlan: Some(format!("{standard} {}", tag.id)),
+                    station: None,
                     reason: PuntReason::Vlan.label().to_owned(),
                     why: format!("the kernel's interface {name} receives these frames"),
                 }));
             }
+            rows.extend(of_stations(&entry.name, punt));
         }
         rows
     }
@@ -123,12 +127,32 @@ impl State {
             | PuntReason::Multicast
             | PuntReason::Learning
             | PuntReason::LinkLocal
-            | PuntReason::Options => {
+            | PuntReason::Options
+            | PuntReason::Station => {
                 debug_assert!(matches!(spec, Some(Spec::Punt(_))));
                 reason.label().to_owned()
             }
         }
     }
+}
+
+/// Stations on a port beside its own.
+fn of_stations(port: &str, punt: &PortPunt) -> Vec<PuntedRow> {
+    let all = punt.all_stations.iter();
+    let all = all.map(|name| ("any other".to_owned(), name));
+    let listed = punt.stations.iter();
+    let listed = listed.map(|(mac, name)| (Mac(*mac).to_string(), name));
+    let rows = all.chain(listed).flat_map(|(station, name)| {
+        ["0.0.0.0/0", "::/0"].map(|prefix| PuntedRow {
+            prefix: prefix.to_owned(),
+            port: Some(port.to_owned()),
+            vlan: None,
+            station: Some(station.clone()),
+            reason: PuntReason::Station.label().to_owned(),
+            why: format!("the interface {name} on the port receives these frames"),
+        })
+    });
+    rows.collect()
 }
 
 /// Which packets a route is for.

@@ -125,7 +125,7 @@ const PORT_COLUMNS: &[&str] = &[
 
 const ROUTE_COLUMNS: &[&str] = &["prefix", "action", ">group", "next hops"];
 
-const PUNTED_COLUMNS: &[&str] = &["prefix", "port", "vlan", "reason", "why"];
+const PUNTED_COLUMNS: &[&str] = &["prefix", "port", "vlan", "station", "reason", "why"];
 
 const NEXT_HOP_COLUMNS: &[&str] = &[">id", "address", "port", "mac", "state"];
 
@@ -250,6 +250,7 @@ fn punted_row(row: &PuntedRow) -> Vec<String> {
         row.prefix.clone(),
         or_dash(row.port.as_ref()),
         or_dash(row.vlan.as_ref()),
+        or_dash(row.station.as_ref()),
         row.reason.clone(),
         row.why.clone(),
     ]

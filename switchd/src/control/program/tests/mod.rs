@@ -16,6 +16,7 @@ mod interfaces;
 mod punted;
 mod replaced;
 mod resilient;
+mod room;
 mod rules;
 
 const REPLACE: u16 = 0x100;

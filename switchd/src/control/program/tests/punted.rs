@@ -186,7 +186,7 @@ fn whole_ports_are_the_kernels() {
 }
 
 /// SW-1, SW-2: so is a port that belongs to a bond, a team or what else there is, and one whose
-/// packets an ipvlan may want, which has its station address. A macvlan has one of its own.
+/// packets an ipvlan may want, which has its station address.
 #[test]
 fn ports_of_bonds_and_below_ipvlans_are_the_kernels() {
     let mut rig = Rig::new();
@@ -231,8 +231,83 @@ fn ports_of_bonds_and_below_ipvlans_are_the_kernels() {
         rig.feed(vec![removed_link(21)]);
         assert_eq!(rig.program.port_punts(), others, "{kind}");
     }
-    rig.feed(vec![with(21, Some("macvlan"), Some(2), None)]);
-    assert_eq!(rig.program.port_punts(), others);
+}
+
+/// SW-1: interfaces on a port that have MAC addresses of their own, as macvlans have for VRRP, are
+/// known with the VLANs and the bonds between, while they are up. One of mode passthru or source
+/// takes the port.
+#[test]
+fn stations_on_ports_are_known() {
+    const BOND: u32 = 20;
+    let mut rig = Rig::new();
+    let with = |index: u32, kind: &str, lower: u32, mac: u8, change: &dyn Fn(&mut Link)| {
+        let Body::Link(action, link) = link(index, true) else {
+            unreachable!()
+        };
+        let mut link = Link {
+            kind: Some(kind.to_owned()),
+            lower: Some(lower),
+            mac: Some([2, 0, 0, 0, 9, mac]),
+            ..link
+        };
+        change(&mut link);
+        Body::Link(action, link)
+    };
+    let stations = |rig: &Rig, port: usize| {
+        let stations = rig.program.port_punts()[port].stations.iter();
+        stations
+            .map(|(mac, name)| (mac[5], name.clone()))
+            .collect::<Vec<(u8, String)>>()
+    };
+    let named = |mac: u8, index: u32| (mac, format!("eth{index}"));
+    let own = [2, 0, 0, 0, 0, 2];
+    rig.feed(vec![
+        with(21, "macvlan", 2, 1, &|_| {}),
+        with(22, "vlan", 2, 0, &|link| link.mac = Some(own)),
+        with(23, "macvtap", 22, 3, &|_| {}),
+        with(24, "vlan", 2, 4, &|_| {}),
+        with(25, "macvlan", 2, 5, &|link| link.up = false),
+        with(26, "veth", 2, 6, &|_| {}),
+    ]);
+    let found = [named(1, 21), named(3, 23), named(4, 24)];
+    assert_eq!(stations(&rig, 1), found);
+    assert_eq!(stations(&rig, 0), []);
+    let punt = &rig.program.port_punts()[1];
+    assert_eq!((&punt.v4, &punt.all_stations), (&None, &None));
+    assert!(rig.program.punts_for_others(false) && rig.program.punts_for_others(true));
+    let words = punt.stations_in_words().unwrap();
+    assert!(words.starts_with("02:00:00:00:09:01 (eth21), "), "{words}");
+
+    // On a bond whose port the other one is, and not on a bridge.
+    for (kind, expected) in [("bond", vec![named(7, 27)]), ("bridge", vec![])] {
+        rig.feed(vec![
+            with(BOND, kind, 0, 9, &|link| link.lower = None),
+            with(27, "macvlan", BOND, 7, &|_| {}),
+            with(1, "", 0, 0, &|link| {
+                (link.kind, link.lower, link.master) = (None, None, Some(BOND));
+            }),
+        ]);
+        assert_eq!(stations(&rig, 0), expected, "{kind}");
+    }
+    rig.feed(vec![link(1, true), removed_link(27), removed_link(24)]);
+    assert_eq!(stations(&rig, 1), found[..2]);
+    rig.feed(vec![with(21, "macvlan", 2, 1, &|link| {
+        link.takes_all = true;
+    })]);
+    let punt = &rig.program.port_punts()[1];
+    let why = "the macvlan eth21 on the port takes all".to_owned();
+    assert_eq!(punt.v4, Some((PuntReason::Master, why)));
+    assert_eq!(
+        (&punt.v6, stations(&rig, 1)),
+        (&punt.v4, vec![found[1].clone()])
+    );
+    let all = Some("all other stations (eth21)".to_owned());
+    assert_eq!(
+        (punt.other_stations().1, punt.stations_in_words()),
+        (true, all)
+    );
+    rig.feed([21, 22, 23, 25, 26].map(removed_link).to_vec());
+    assert_eq!(rig.program.port_punts(), vec![PortPunt::default(); 2]);
 }
 
 fn removed_link(index: u32) -> Body {

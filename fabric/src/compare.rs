@@ -1,6 +1,7 @@
 //! `fabric twin compare`: connection matrices beside figures that are given.
 
 use crate::progress::spinner;
+use crate::show::counted;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -54,7 +55,8 @@ impl Compare {
         common::sys::end_quietly_on_broken_pipe();
         println!("{}", table(&rows));
         let elapsed = start.elapsed().as_secs_f64();
-        println!("{} runs in {elapsed:.1} s of real time", rows.len());
+        let runs = counted(rows.len() as u64, "run", "runs");
+        println!("{runs} in {elapsed:.1} s of real time");
         Ok(())
     }
 }

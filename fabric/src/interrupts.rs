@@ -10,6 +10,8 @@ use lab::{Builder, Lab, LabError, run_dir};
 /// Ends the making of a laboratory first, then takes down what is up, then ends this process.
 pub(crate) struct Interrupts {
     seen: Arc<AtomicBool>,
+    /// A signal is how the user ends it, and no failure.
+    expected: Arc<AtomicBool>,
     making: Arc<Mutex<()>>,
 }
 
@@ -19,9 +21,11 @@ impl Interrupts {
         use tokio::signal::unix::{SignalKind, signal};
         let watch = Interrupts {
             seen: Arc::default(),
+            expected: Arc::default(),
             making: Arc::default(),
         };
         let (seen, making) = (Arc::clone(&watch.seen), Arc::clone(&watch.making));
+        let expected = Arc::clone(&watch.expected);
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -41,7 +45,15 @@ impl Interrupts {
             seen.store(true, Ordering::SeqCst);
             // A maker that panicked has left what the sweep removes.
             let _made = making.lock();
-            eprintln!("\nfabric: interrupted");
+            let expected = expected.load(Ordering::SeqCst);
+            eprintln!(
+                "{}",
+                if expected {
+                    ""
+                } else {
+                    "\nfabric: interrupted"
+                }
+            );
             for name in names.iter().filter(|name| run_dir(name).exists()) {
                 eprintln!("fabric: taking laboratory '{name}' down");
                 if let Err(error) = sweep(name) {
@@ -49,9 +61,14 @@ impl Interrupts {
                 }
             }
             // 128 + SIGINT, as a shell reports it.
-            std::process::exit(130);
+            std::process::exit(if expected { 0 } else { 130 });
         });
         Ok(watch)
+    }
+
+    /// From now on a signal is the way to end, as the user was told.
+    pub(crate) fn expect(&self) {
+        self.expected.store(true, Ordering::SeqCst);
     }
 
     /// Makes a laboratory, showing each step on `bar`.

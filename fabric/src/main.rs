@@ -161,8 +161,9 @@ struct Up {
     /// Let packets tell of congestion (CSIG): `fabric lab mesh` and hostctl csig show it
     #[arg(long)]
     csig: bool,
-    /// Let switches compute for jobs: `hostallreduce --algorithm inc`, `switchctl inc jobs`
-    #[arg(long, conflicts_with = "l2")]
+    /// Let switches compute for jobs: `hostallreduce --algorithm inc`, `switchctl inc jobs`. Not
+    /// with --l2, where switches have no address to be asked at
+    #[arg(long)]
     compute: bool,
     /// Put all hosts in one network: the switches' ports are in bridges, and nothing is routed
     #[arg(long)]
@@ -310,6 +311,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
     }
     if up.foreground {
         println!("Ctrl-C takes it down.");
+        interrupts.expect();
         loop {
             std::thread::park();
         }

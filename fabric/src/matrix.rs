@@ -1,6 +1,7 @@
 //! `fabric twin matrix`: the congestion controls in the same scenarios.
 
 use crate::progress::spinner;
+use crate::show::counted;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use std::fs;
@@ -65,7 +66,8 @@ impl MatrixArgs {
         println!("{}", table(&lines));
         let runs = lines.len() as u64 * self.seeds;
         let elapsed = start.elapsed().as_secs_f64();
-        println!("{runs} runs in {elapsed:.1} s of real time");
+        let runs = counted(runs, "run", "runs");
+        println!("{runs} in {elapsed:.1} s of real time");
         Ok(())
     }
 }

@@ -20,6 +20,14 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
+/// How many there are of what is called `one`, or `several`.
+pub(crate) fn counted(number: impl Into<u64>, one: &str, several: &str) -> String {
+    match number.into() {
+        1 => format!("1 {one}"),
+        number => format!("{number} {several}"),
+    }
+}
+
 /// A number with its thousands apart.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -91,14 +99,14 @@ pub(crate) fn list(labs: &[Lab], as_json: bool) {
 pub(crate) fn status(lab: &Lab) {
     let options = lab.options();
     println!(
-        "laboratory '{}': {} leaves, {} spines, {} hosts; links of {}, MTU {}, {} queue(s); files in {}",
+        "laboratory '{}': {}, {}, {}; links of {}, MTU {}, {}; files in {}",
         options.name,
-        options.leaves,
-        options.spines,
-        options.hosts,
+        counted(options.leaves, "leaf", "leaves"),
+        counted(options.spines, "spine", "spines"),
+        counted(options.hosts, "host", "hosts"),
         Rate::from_bps(options.speed),
         options.mtu,
-        options.queues,
+        counted(options.queues, "queue", "queues"),
         run_dir(&options.name).display(),
     );
     let daemons = match lab.daemons() {

@@ -96,7 +96,7 @@ pub(crate) struct SoakArgs {
     /// How many scenarios
     #[arg(long)]
     count: Option<u64>,
-    /// How long, like 30m or 90s
+    /// How long: a number and m, s, ms, us or ns, like 30m or 90s
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     time: Option<Duration>,
     /// Lossless incasts instead: 8, 15 and 63 to one at 100 Gb/s, frames of all sizes
@@ -118,17 +118,15 @@ pub(crate) struct SoakArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    if let Some(minutes) = text
-        .strip_suffix('m')
-        .filter(|rest| !rest.ends_with(char::is_alphabetic))
-    {
-        let minutes: u64 = minutes
-            .trim()
-            .parse()
-            .map_err(|_| format!("{text:?} is no time"))?;
+    let wrong =
+        || format!("{text:?} is not a time: write a number and m, s, ms, us or ns, like 30m");
+    let minutes = text.strip_suffix('m');
+    if let Some(minutes) = minutes.filter(|rest| !rest.ends_with(char::is_alphabetic)) {
+        let minutes: u64 = minutes.trim().parse().map_err(|_| wrong())?;
         return Ok(Duration::from_secs(minutes.saturating_mul(60)));
     }
-    text.parse::<Period>().map(|period| period.0.into())
+    let period = text.parse::<Period>().map_err(|_| wrong())?;
+    Ok(period.0.into())
 }
 
 impl Twin {

@@ -28,7 +28,7 @@ const TOLD_TIME: Duration = Duration::from_secs(60);
 const SUPERVISOR_TIME: Duration = Duration::from_secs(60);
 
 /// What a laboratory needs on the machine.
-const TOOLS: &[&str] = &["ip", "tc", "ethtool", "sysctl", "setpriv"];
+const TOOLS: &[&str] = &["ip", "tc", "ethtool", "sysctl", "setpriv", "unshare"];
 
 /// How to make a laboratory.
 #[derive(Debug, Clone, Default)]

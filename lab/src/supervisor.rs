@@ -44,6 +44,10 @@ const STABLE: Duration = Duration::from_secs(10);
 /// all the same.
 const NICE: &str = "-15";
 
+/// Runs a command on a machine of the node's name, which is what the daemons tell their peers.
+/// Where that name cannot be set, they tell this machine's.
+const NAMED: &str = "{ echo \"$0\" > /proc/sys/kernel/hostname; } 2> /dev/null; exec \"$@\"";
+
 /// How long a daemon may take to drain after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -230,6 +234,12 @@ impl Run {
                 "nice",
                 "-n",
                 NICE,
+                "unshare",
+                "--uts",
+                "sh",
+                "-c",
+                NAMED,
+                node,
                 "ip",
                 "netns",
                 "exec",

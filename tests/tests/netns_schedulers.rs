@@ -82,6 +82,9 @@ fn both_ends_know_who_spreads_packets() {
         row.iter().eq(expected)
     };
     until("the leaf hears the host", || both(&at_leaf(&lab), "host"));
+    let ports = rows(lab.switchctl("leaf1", &["schedulers"]).unwrap());
+    let row = ports.iter().find(|row| row["port"] == "h1").expect("a row");
+    assert_eq!(row["peer"], "h1", "nodes have names of their own");
     until("the host hears the leaf", || {
         at_host(&lab).first().is_some_and(|row| both(row, "switch"))
     });

@@ -325,6 +325,11 @@ fn scenarios_that_make_no_sense_are_refused() {
         ),
         (star.to_owned(), 1, "no [[workload]]"),
         (
+            with("[[job]]\nsize = \"1kB\"\n[compute]\nslots = 8\nenabled = false\n"),
+            11,
+            "compute.enabled = false",
+        ),
+        (
             format!("{star}[[workload]]\nkind = \"incast\"\n"),
             5,
             "needs size",

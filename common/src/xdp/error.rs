@@ -141,8 +141,9 @@ impl XdpError {
 /// The device may receive packets longer than AF_XDP carries: it would lose them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{ifname}: MTU {mtu} is above {limit}, the most that AF_XDP carries in {mode} mode on this device ({driver}); \
-     lower the MTU on both ends of the link (ip link set dev {ifname} mtu {limit}){hint}"
+    "{ifname}: MTU {mtu} is above {limit}, the most that AF_XDP carries{} on this device ({driver}); \
+     lower the MTU on both ends of the link (ip link set dev {ifname} mtu {limit}){hint}",
+    mode.map_or_else(String::new, |mode| format!(" in {mode} mode"))
 )]
 pub struct MtuError {
     /// The device.
@@ -151,8 +152,8 @@ pub struct MtuError {
     pub mtu: u32,
     /// The highest MTU that works.
     pub limit: u32,
-    /// The mode that sets the limit.
-    pub mode: Mode,
+    /// The mode that sets the limit; `None`: it is that of all modes.
+    pub mode: Option<Mode>,
     /// The device's driver.
     pub driver: String,
     /// What else would help, if anything.

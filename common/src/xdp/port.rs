@@ -180,7 +180,8 @@ fn check_mtu(device: &Device, mode: Mode) -> Result<(), MtuError> {
         ifname: device.name.clone(),
         mtu: device.mtu,
         limit,
-        mode,
+        // Packets in several pieces have the same limit in all modes.
+        mode: (!multi_buffer()).then_some(mode),
         driver: device.driver.clone(),
         hint: if multi_buffer() {
             ""

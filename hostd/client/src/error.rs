@@ -6,16 +6,18 @@ use crate::abi::ring::RingFault;
 use crate::abi::types::{ErrorCode, Private};
 use crate::shm::MemoryError;
 use nix::errno::Errno;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why nobody answers at a socket, for who started the application.
-fn no_daemon(reason: Errno) -> &'static str {
-    match reason {
+fn no_daemon(path: &Path, reason: Errno) -> String {
+    let why = match reason {
+        _ if path.as_os_str().is_empty() => return ": the path of its socket is empty".to_owned(),
         Errno::ENOENT => "the socket does not exist: is hostd running?",
         Errno::ECONNREFUSED => "nobody listens there: is hostd running?",
         Errno::EACCES => "no permission: see application.groups in hostd's configuration",
         other => other.desc(),
-    }
+    };
+    format!(" at {}: {why}", path.display())
 }
 
 fn of_rank(rank: Option<u16>) -> String {
@@ -26,7 +28,7 @@ fn of_rank(rank: Option<u16>) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No daemon answers at the socket.
-    #[error("cannot reach hostd at {path}: {}", no_daemon(*reason))]
+    #[error("cannot reach hostd{}", no_daemon(path, *reason))]
     NoDaemon {
         /// Path of the socket.
         path: PathBuf,

@@ -600,7 +600,7 @@ fn refusal(error: EngineError) -> Refusal {
     let code = match error {
         EngineError::Unknown => ErrorCode::NotFound,
         EngineError::TooMany => ErrorCode::Quota,
-        EngineError::Argument => ErrorCode::InvalidArgument,
+        EngineError::Argument | EngineError::SharedLength => ErrorCode::InvalidArgument,
         EngineError::Busy => ErrorCode::InUse,
         _ => ErrorCode::InvalidState,
     };

@@ -14,7 +14,7 @@ impl<M: RegionMemory> Engine<M> {
     /// Makes a shared receive queue (`ibv_create_srq`).
     ///
     /// # Errors
-    /// [`EngineError::Argument`]: a queue of that length, or that limit, is not possible.
+    /// [`EngineError::SharedLength`]: a queue of that length, or that limit, is not possible.
     /// [`EngineError::Unknown`]: there is no such domain. [`EngineError::TooMany`]: the table of
     /// these queues is full.
     pub fn create_shared_queue(
@@ -23,7 +23,7 @@ impl<M: RegionMemory> Engine<M> {
     ) -> Result<SharedQueueId, EngineError> {
         if !(1..=limits::WORK_REQUESTS).contains(&request.max_wr) || request.limit > request.max_wr
         {
-            return Err(EngineError::Argument);
+            return Err(EngineError::SharedLength);
         }
         let domain = request.domain.0;
         let in_domain = self.domains.get_mut(domain).ok_or(EngineError::Unknown)?;
@@ -62,15 +62,16 @@ impl<M: RegionMemory> Engine<M> {
     /// at once if fewer receives are posted now. 0: it is not said.
     ///
     /// # Errors
-    /// [`EngineError::Unknown`]: there is no such queue. [`EngineError::Argument`]: it is above the
-    /// queue's length.
+    /// [`EngineError::Unknown`]: there is no such queue. [`EngineError::SharedLength`]: it is above
+    /// the queue's length.
     pub fn limit_shared_queue(
         &mut self,
         queue: SharedQueueId,
         limit: u32,
     ) -> Result<(), EngineError> {
         let shared = self.shared.get_mut(queue.0).ok_or(EngineError::Unknown)?;
-        if shared.set_limit(limit)? {
+        let set = shared.set_limit(limit);
+        if set.map_err(|_| EngineError::SharedLength)? {
             self.notify(Event::SharedLimitReached { queue });
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Why a call is refused.
 
+use crate::limits;
+
 /// Why the engine refused a call; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
@@ -15,14 +17,21 @@ pub enum EngineError {
     /// The object's state does not allow it.
     #[error("not possible in this state")]
     State,
-    /// The queue pair has, or had, a connection.
+    /// The queue pair has, or had, a connection, or tried in vain to get one.
     #[error(
-        "the queue pair has had a connection already: one connects once, make another or reset it"
+        "the queue pair has had a connection, or tried to get one: one connects once, make another \
+         or reset it"
     )]
     Connected,
     /// An argument is outside what is possible.
     #[error("an argument is out of range")]
     Argument,
+    /// A shared receive queue cannot have this length, or this limit.
+    #[error(
+        "a shared receive queue has room for 1 to {} receives, and its limit is that room at most",
+        limits::WORK_REQUESTS
+    )]
+    SharedLength,
     /// As many requests are outstanding as the queue pair was made for.
     #[error("the work queue is full")]
     QueueFull,

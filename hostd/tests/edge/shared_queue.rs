@@ -202,6 +202,8 @@ fn shared_queues_count() {
             _ => None,
         };
         assert_eq!(code(&refused), Some(ErrorCode::InvalidArgument));
+        let text = refused.to_string();
+        assert!(text.contains("1 to 16384 receives"), "{text}");
     }
 }
 

@@ -175,7 +175,7 @@ fn the_limit_is_said_once() {
         assert!(network.run(Span::from_secs(1), done));
         limit_events(network)
     };
-    assert_eq!(limit(&mut network, 17), Err(EngineError::Argument));
+    assert_eq!(limit(&mut network, 17), Err(EngineError::SharedLength));
     assert_eq!(limit(&mut network, 6), Ok(()));
     assert_eq!(take(&mut network, 2), 0, "six are left");
     assert_eq!(take(&mut network, 1), 1, "five are");
@@ -433,7 +433,7 @@ fn what_is_not_possible_is_refused() {
         let made = host
             .engine
             .create_shared_queue(request(other, max_wr, limit));
-        assert_eq!(made, Err(EngineError::Argument));
+        assert_eq!(made, Err(EngineError::SharedLength));
     }
     let queue_pair = |domain| QueuePairRequest {
         domain,

@@ -77,18 +77,34 @@ impl State {
             Topic::Pg => Answer::Pg(self.priority_groups()),
             Topic::Headroom => Answer::Headroom(self.headroom()),
             Topic::Pfc => Answer::Pfc(self.pfc_since_clear(now)),
-            Topic::Pfcwd => Answer::Pfcwd(self.watched(now)),
+            Topic::Pfcwd => {
+                let rows = self.watched(now);
+                // Storms of a watchdog that was turned off are still told.
+                let is_on = self.active.config.qos.watchdog.enabled || !rows.is_empty();
+                on("the watchdog is", "qos.watchdog", is_on)?;
+                Answer::Pfcwd(rows)
+            }
             Topic::Events => {
                 let skipped = self.events.iter().len().saturating_sub(limit);
                 Answer::Events(self.events.iter().skip(skipped).cloned().collect())
             }
             Topic::Config => Answer::Config(self.active.report()),
             Topic::Bridge => Answer::Bridge(self.bridge_rows()),
-            Topic::Csig => Answer::Csig(self.csig_rows(now)),
-            Topic::Int => Answer::Int(self.int_rows()),
+            Topic::Csig => {
+                on(
+                    "congestion signals are",
+                    "csig",
+                    self.active.config.csig.enabled,
+                )?;
+                Answer::Csig(self.csig_rows(now))
+            }
+            Topic::Int => {
+                on("telemetry is", "int", self.active.config.int.enabled)?;
+                Answer::Int(self.int_rows())
+            }
             Topic::Schedulers => {
                 let known = self.schedulers.as_ref();
-                let none = "nobody is asked: scheduling.announce is not set";
+                let none = "nobody is asked: see [scheduling] in the configuration";
                 Answer::Schedulers(known.ok_or(none)?.rows(now))
             }
             Topic::Flows => Answer::Flows(self.flow_rows(limit, now)?),
@@ -98,6 +114,14 @@ impl State {
             Topic::Fdb => Answer::Fdb(self.station_rows(limit)),
             Topic::Elephants => Answer::Elephants(self.elephants(limit)),
         })
+    }
+}
+
+/// Refuses to show what is off: nothing to show would look as if nothing happened.
+fn on(what: &str, section: &str, is_on: bool) -> Result<(), String> {
+    match is_on {
+        true => Ok(()),
+        false => Err(format!("{what} off: see [{section}] in the configuration")),
     }
 }
 

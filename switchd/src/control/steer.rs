@@ -10,6 +10,7 @@ use super::state::State;
 use crate::preflight::{self, KERNEL_FORWARDING};
 use common::time::Time;
 use common::xdp::{BridgeMaps, Prefixes, PuntReason, SteerSettings, Steering, VlanTag};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -200,24 +201,27 @@ impl State {
         }
     }
 
-    /// What is wrong with steering, a sentence each.
+    /// What is wrong with steering, a sentence each: one rule concerns many ports, and is said
+    /// once.
     pub(super) fn steering_problems(&self) -> impl Iterator<Item = String> {
         let name = |port: usize| self.routing.publisher().ports()[port].name.clone();
         let untold = self.told.problems(name);
         let entries = self.routing.publisher().ports().iter();
         let ports = entries.zip(self.routing.program().port_punts());
-        let ports = ports.filter(|(entry, _)| !entry.name.is_empty());
-        let by_rule = ports.flat_map(|(entry, punt)| {
-            let of = |family, why: &Option<(PuntReason, String)>| match why {
-                Some((PuntReason::Rule, why)) => Some(format!(
-                    "{}: every {family} packet is left to the kernel: {why}",
-                    entry.name
-                )),
-                _ => None,
-            };
-            [of("IPv4", &punt.v4), of("IPv6", &punt.v6)]
-        });
-        untold.into_iter().chain(by_rule.flatten())
+        let mut by_rule: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for (entry, punt) in ports.filter(|(entry, _)| !entry.name.is_empty()) {
+            for (family, why) in [("IPv4", &punt.v4), ("IPv6", &punt.v6)] {
+                if let Some((PuntReason::Rule, why)) = why {
+                    by_rule.entry((family, why)).or_default().push(&entry.name);
+                }
+            }
+        }
+        let said = |((family, why), ports): (_, Vec<&str>)| {
+            let ports = ports.join(", ");
+            format!("{ports}: every {family} packet is left to the kernel: {why}")
+        };
+        let by_rule: Vec<String> = by_rule.into_iter().map(said).collect();
+        untold.into_iter().chain(by_rule)
     }
 
     /// What an operator should know of what is punted.

@@ -145,6 +145,30 @@ fn vectors_in_python() {
     rig.with_lab(|lab| assert_healthy(lab, &LATE));
 }
 
+/// HT-4: the two sides that the manual shows in Python talk to each other as it says.
+#[test]
+fn both_sides_of_the_manual_in_python() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::new("pyman");
+    let page = include_str!("../../../docs/python-library.md");
+    let mut programs = page.split("```python\nimport").skip(1);
+    let mut write = |name: &str| {
+        let (text, _) = programs.next().and_then(|it| it.split_once("```")).unwrap();
+        let path = rig.system().join(name);
+        let text = format!("import{text}").replace("10.2.4.2", &rig.server_address());
+        std::fs::write(&path, text).unwrap();
+        vec!["/usr/bin/python3".to_owned(), path.display().to_string()]
+    };
+    let (asking, waiting) = (write("asks.py"), write("waits.py"));
+    let server = Program::start(&rig, &waiting);
+    assert_eq!(server.port(), "7000");
+    rig.run_client(&asking);
+    let said = "sum 1000.0\nimmediate 19 b'few bytes go inline'\nCLOSED 5\n";
+    assert_eq!(server.end(), said);
+}
+
 /// HT-4: Python and C understand each other: writes, reads, atomics, immediate data and private
 /// data; and Python's exceptions, and memory that lives as long as its last array.
 #[test]

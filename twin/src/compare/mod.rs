@@ -13,7 +13,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Cell, CellAlignment, Table as Shown};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use toml::{Table, Value};
+use toml::{Spanned, Table, Value};
 
 /// The settings of htsim's comparisons: links, queues, marks, trimming, and hosts to match.
 pub const SETTINGS: &str = include_str!("../../comparison.toml");
@@ -61,6 +61,33 @@ fn load(path: &Path) -> Result<Table, String> {
     let of = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{of}: {error}"))?;
     parse(&text, &of)
+}
+
+/// Reads figures in µs by the names of matrices, all of which are in `folder`.
+fn figures(path: &Path, folder: &Path) -> Result<BTreeMap<String, f64>, String> {
+    let of = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{of}: {error}"))?;
+    let line = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
+    let values: BTreeMap<String, Spanned<Value>> = toml::from_str(&text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        format!("{of}:{}: {}", line(at), error.message())
+    })?;
+    let mut given = BTreeMap::new();
+    for (name, value) in values {
+        let line = line(value.span().start);
+        let value = value.into_inner();
+        let figure = value.as_float();
+        #[expect(clippy::cast_precision_loss, reason = "microseconds")]
+        let figure = figure.or_else(|| value.as_integer().map(|whole| whole as f64));
+        let figure = figure
+            .ok_or_else(|| format!("{of}:{line}: the figure of {name:?} is no number: {value}"))?;
+        if !folder.join(&name).is_file() {
+            let folder = folder.display();
+            return Err(format!("{of}:{line}: there is no {name:?} in {folder}"));
+        }
+        given.insert(name, figure);
+    }
+    Ok(given)
 }
 
 /// Puts the values of `over` in the place of those of `under`, table by table.
@@ -116,15 +143,8 @@ impl Comparison {
         }
         let own = matrices.join("figures.toml");
         let beside = beside.or_else(|| own.exists().then_some(own.as_path()));
-        let mut given = BTreeMap::new();
-        for (name, value) in beside.map(load).transpose()?.unwrap_or_default() {
-            let figure = value.as_float();
-            #[expect(clippy::cast_precision_loss, reason = "microseconds")]
-            let figure = figure.or_else(|| value.as_integer().map(|whole| whole as f64));
-            let figure =
-                figure.ok_or_else(|| format!("figure of {name:?}: {value} is no number"))?;
-            given.insert(name, figure);
-        }
+        let given = beside.map(|path| figures(path, matrices)).transpose()?;
+        let given = given.unwrap_or_default();
         let mut settings = parse(SETTINGS, "comparison.toml")?;
         replace(
             &mut settings,

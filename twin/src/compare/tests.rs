@@ -130,6 +130,15 @@ fn what_cannot_be_compared_is_refused() {
     std::fs::write(&file, "Nodes 4\n0->9 start 0 size 1\n").expect("written");
     let error = refused(&file).expect_err("no such host");
     assert!(error.contains("line 2: host 9 does not exist"), "{error}");
-    std::fs::write(folder.path().join("figures.toml"), "\"a.cm\" = \"x\"\n").expect("written");
-    assert!(load("").expect_err("no number").contains("is no number"));
+    let beside = folder.path().join("figures.toml");
+    for (line, reason) in [
+        ("\"a.cm\" = \"x\"", "the figure of \"a.cm\" is no number"),
+        ("\"gone.cm\" = 3", "there is no \"gone.cm\" in"),
+        ("\"a.cm\" =", ""),
+    ] {
+        std::fs::write(&beside, format!("# µs\n{line}\n")).expect("written");
+        let error = load("").expect_err(line);
+        let place = format!("{}:2: {reason}", beside.display());
+        assert!(error.starts_with(&place), "{error}");
+    }
 }

@@ -65,7 +65,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
     let plan = shape.plan(links, v6);
     let mut switch = switches(&raw, &plan, poll).map_err(refuse)?;
     let jobs = jobs(&raw, &plan).map_err(refuse)?;
-    switch.compute = compute(&raw, !jobs.is_empty()).map_err(refuse)?;
+    switch.compute = compute(text, &raw, !jobs.is_empty()).map_err(refuse)?;
     let collective = collective(&raw).map_err(refuse)?;
     let mut sources = Vec::new();
     for workload in &raw.workload {

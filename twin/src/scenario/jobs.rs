@@ -10,6 +10,7 @@ use common::reduce::{Element, Operation};
 use common::time::Span;
 use common::wire::compute::{PAYLOAD_MAX, SLOTS_MAX, Work};
 use hostd::config::Collective;
+use serde::Deserialize;
 use std::sync::Arc;
 use switchd::config::{Compute, Config};
 use toml::Spanned;
@@ -102,8 +103,30 @@ fn work(raw: &RawJob, at: usize) -> At<Work> {
     }
 }
 
+/// Refuses to turn compute off: [`Compute`] does not tell that from nothing said.
+fn never_off(text: &str) -> At<()> {
+    #[derive(Deserialize)]
+    struct Switches {
+        compute: Option<Switched>,
+    }
+    #[derive(Deserialize)]
+    struct Switched {
+        enabled: Option<Spanned<bool>>,
+    }
+    let said = toml::from_str::<Switches>(text).ok();
+    let enabled = said.and_then(|it| it.compute).and_then(|it| it.enabled);
+    match enabled.filter(|it| !it.get_ref()) {
+        Some(off) => Err((
+            off.span().start,
+            "compute.enabled = false: jobs of a scenario need it, leave them out instead"
+                .to_owned(),
+        )),
+        None => Ok(()),
+    }
+}
+
 /// In-network compute of the switches: on if there are jobs.
-pub(super) fn compute(raw: &Raw, has_jobs: bool) -> At<Option<Arc<Compute>>> {
+pub(super) fn compute(text: &str, raw: &Raw, has_jobs: bool) -> At<Option<Arc<Compute>>> {
     let (given, at) = match &raw.compute {
         Some(table) => (table.get_ref().clone(), table.span().start),
         None => (Compute::default(), 0),
@@ -114,6 +137,7 @@ pub(super) fn compute(raw: &Raw, has_jobs: bool) -> At<Option<Arc<Compute>>> {
             None => Ok(None),
         };
     }
+    never_off(text)?;
     let shipped = Compute::default();
     let follows = [
         ("address", given.address == shipped.address),

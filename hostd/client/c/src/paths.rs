@@ -174,10 +174,12 @@ fn path_change(named: &HostdPathChange) -> Result<PathChange, Failure> {
     let has = |bit: u32| named.mask >> bit & 1 == 1;
     let granularities = [Granularity::Flow, Granularity::Flowlet, Granularity::Packet];
     let granularity = match has(0) {
-        true => {
-            let index = named.granularity.wrapping_sub(1);
-            Some(one_of(&granularities, index, "granularity")?)
-        }
+        true => Some(one_from(
+            1,
+            &granularities,
+            named.granularity,
+            "granularity",
+        )?),
         false => None,
     };
     let paths = named.weight_paths.iter().zip(&named.weights);
@@ -199,9 +201,17 @@ fn path_change(named: &HostdPathChange) -> Result<PathChange, Failure> {
     })
 }
 
-/// The value with this number.
+/// The value with this number, from zero on.
 fn one_of<T: Copy>(all: &[T], number: u32, what: &str) -> Result<T, Failure> {
-    let found = small(number).and_then(|number| all.get(usize::from(number)));
-    let found = found.copied();
-    found.ok_or_else(|| Failure::argument(format!("{what}: {number} is none")))
+    one_from(0, all, number, what)
+}
+
+/// The value with this number, of which the first has the number `first`.
+fn one_from<T: Copy>(first: u8, all: &[T], number: u32, what: &str) -> Result<T, Failure> {
+    let index = small(number).and_then(|number| number.checked_sub(first));
+    let found = index.and_then(|index| all.get(usize::from(index)));
+    found.copied().ok_or_else(|| {
+        let last = usize::from(first) + all.len() - 1;
+        Failure::argument(format!("{what}: {number} is none of {first} to {last}"))
+    })
 }

@@ -34,8 +34,8 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
 /// How long the resolution of a neighbour may take. The kernel gives up after three seconds and is
-/// asked once more: on a link that has just come up it is silent itself (duplicate address detection
-/// of its link-local address), and so may the neighbour be.
+/// asked once more: on a link that has just come up it is silent itself (duplicate address
+/// detection of its link-local address), and so may the neighbour be.
 const RESOLVE_TIME: Span = Span::from_secs(5);
 
 /// Neighbours in use are confirmed this often: well below the kernel's default of 30 s reachable

@@ -20,7 +20,7 @@ impl<M: RegionMemory> Table<M> {
     ) -> Result<Readied, EngineError> {
         let rings = self.rings(session, qp)?;
         if rings.link != Link::None {
-            return Err(EngineError::State);
+            return Err(EngineError::Connected);
         }
         if let Some((name, value, most)) = options.wrong() {
             return Ok(Readied::Refused(format!("{name} is {value}, above {most}")));

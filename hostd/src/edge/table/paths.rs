@@ -59,7 +59,7 @@ impl<M: RegionMemory> Table<M> {
         engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
         if self.rings(session, qp)?.link != Link::None {
-            return Err(EngineError::State);
+            return Err(EngineError::Connected);
         }
         engine.choose_service(qp, service)
     }
@@ -73,7 +73,7 @@ impl<M: RegionMemory> Table<M> {
         engine: &mut Engine<M>,
     ) -> Result<Readied, EngineError> {
         if self.rings(session, qp)?.link != Link::None {
-            return Err(EngineError::State);
+            return Err(EngineError::Connected);
         }
         match engine.choose_congestion(qp, congestion) {
             Ok(()) => Ok(Readied::Done),

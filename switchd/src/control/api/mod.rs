@@ -345,7 +345,8 @@ pub struct PortRow {
     pub last_change: Option<f64>,
     /// Its MAC address.
     pub mac: String,
-    /// Largest IP packet in bytes.
+    /// Largest IP packet in bytes that is carried: the MTU of the interface, or what AF_XDP takes
+    /// at most if that is less. Such a port is not opened.
     pub mtu: u16,
     /// What the shaper enforces; `null`: nothing.
     pub speed: Option<String>,

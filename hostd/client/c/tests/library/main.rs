@@ -38,13 +38,16 @@ fn the_header_is_clean() {
     }
 }
 
-/// HT-4: the program of the manual is one.
+/// HT-4: the program of the manual is one, in C and in C++.
 #[test]
 fn the_program_of_the_manual_compiles() {
     let page = include_str!("../../../../../docs/c-library.md");
     let (_, program) = page.split_once("```c\n").expect("a program");
     let (program, _) = program.split_once("```").expect("its end");
-    Folder::new().compile(Compiler::C, program, "manual");
+    let folder = Folder::new();
+    for (compiler, name) in [(Compiler::C, "manual_c"), (Compiler::Cpp, "manual_cpp")] {
+        folder.compile(compiler, program, name);
+    }
 }
 
 /// HT-4: null pointers, handles that never were any, values that cannot be and a missing daemon end

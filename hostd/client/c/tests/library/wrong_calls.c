@@ -177,6 +177,13 @@ static void wrong_values(void)
     FAILS(HOSTD_ERR_ARGUMENT, hostd_change_paths(NULL, &change, 0));
     change.mask = HOSTD_PATHS_GRANULARITY;
     FAILS(HOSTD_ERR_ARGUMENT, hostd_change_paths(NULL, &change, 0));
+    SAYS("granularity: 0 is none of 1 to 3");
+    change.granularity = 4;
+    FAILS(HOSTD_ERR_ARGUMENT, hostd_change_paths(NULL, &change, 0));
+    SAYS("granularity: 4 is none of 1 to 3");
+    change.granularity = 257;
+    FAILS(HOSTD_ERR_ARGUMENT, hostd_change_paths(NULL, &change, 0));
+    SAYS("granularity: 257 is none of 1 to 3");
     change.mask = 0;
     change.weight_count = HOSTD_WEIGHTS_MAX + 1;
     FAILS(HOSTD_ERR_ARGUMENT, hostd_change_paths(NULL, &change, 0));
@@ -200,6 +207,8 @@ static void wrong_values(void)
     FAILS(HOSTD_ERR_NO_DAEMON, hostd_open("/nowhere/hostd.sock", 0, &context));
     SAYS("/nowhere/hostd.sock: the socket does not exist");
     FAILS(HOSTD_ERR_NO_DAEMON, hostd_open("/nowhere/hostd.sock", 60, &context));
+    FAILS(HOSTD_ERR_NO_DAEMON, hostd_open("", 0, &context));
+    SAYS("cannot reach hostd: the path of its socket is empty");
 }
 
 static void texts(void)

@@ -26,14 +26,12 @@ pub(crate) fn run(socket: &Path, test: Test, options: &Options) -> Result<(), Fa
         true => (1..=SIZE_MAX.ilog2()).map(|power| 1 << power).collect(),
         false => vec![options.size],
     };
-    if !options.json {
-        let heading = if test == Test::Latency {
-            Latency::heading()
-        } else {
-            Bandwidth::heading()
-        };
-        println!("{heading}");
-    }
+    // It stands above the first result, and not above what may fail before.
+    let mut heading = Some(if test == Test::Latency {
+        Latency::heading()
+    } else {
+        Bandwidth::heading()
+    });
     let mut objects = Vec::new();
     for size in sizes {
         let depth = if test == Test::Latency {
@@ -59,6 +57,9 @@ pub(crate) fn run(socket: &Path, test: Test, options: &Options) -> Result<(), Fa
         if options.json {
             objects.push(json);
         } else {
+            if let Some(heading) = heading.take() {
+                println!("{heading}");
+            }
             println!("{line}");
         }
     }

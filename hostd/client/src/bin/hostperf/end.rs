@@ -3,7 +3,8 @@
 use crate::measurement::{DEPTH_MAX, Failure, SIZE_MAX, Test};
 use hostd_client::abi::codec::{Reader, Writer};
 use hostd_client::{
-    Access, Completion, CompletionQueue, Context, Private, QueuePair, QueuePairOptions, Region,
+    Access, Completion, CompletionQueue, Context, Error, Private, QueuePair, QueuePairOptions,
+    Region,
 };
 use std::time::Duration;
 
@@ -102,11 +103,14 @@ impl End {
 
     /// The next completion, which is a success.
     pub(crate) fn next(&mut self) -> Result<Completion, Failure> {
-        let completion = self.queue.next(PATIENCE)?;
+        let completion = self.queue.next(PATIENCE).map_err(|error| match error {
+            Error::TimedOut => Failure::Silent(PATIENCE),
+            other => other.into(),
+        })?;
         if completion.is_success() {
             Ok(completion)
         } else if self.queue.daemon_is_gone() {
-            Err(hostd_client::Error::DaemonGone.into())
+            Err(Error::DaemonGone.into())
         } else {
             Err(Failure::Work(completion.status))
         }

@@ -48,7 +48,8 @@ pub(crate) struct Options {
     #[arg(short = 'n', long, conflicts_with = "duration",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,
-    /// Seconds of a measurement, more than 0.
+    /// Seconds in which messages are sent, more than 0; the measurement ends when those that are
+    /// on their way then (see `--depth`) have arrived.
     #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
     pub(crate) duration: f64,
     /// Messages on their way at once, from 1 to 1024.
@@ -78,6 +79,13 @@ pub(crate) enum Failure {
         /// Why.
         reason: hostd_client::Error,
     },
+    /// Nothing came of what was sent.
+    #[error(
+        "timed out: of what is on its way nothing has arrived, and nothing came from the other \
+         side, for {} s",
+        .0.as_secs()
+    )]
+    Silent(std::time::Duration),
     /// A work request failed.
     #[error("a request failed: {}", .0.text())]
     Work(hostd_client::CompletionStatus),

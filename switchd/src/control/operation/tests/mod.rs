@@ -1,5 +1,6 @@
 mod aiecn;
 mod announced;
+mod off;
 
 use super::*;
 use crate::config::{PortFacts, Source};
@@ -136,15 +137,17 @@ impl Bench {
     }
 
     fn show(&mut self, topic: Topic) -> Answer {
+        self.asked(topic).unwrap()
+    }
+
+    fn asked(&mut self, topic: Topic) -> Result<Answer, String> {
         let show = ShowRequest {
             topic,
             prefix: None,
             names: Vec::new(),
             limit: None,
         };
-        self.state
-            .answer(&Request::Show(show), Time::from_nanos(1))
-            .unwrap()
+        self.state.answer(&Request::Show(show), Time::from_nanos(1))
     }
 
     fn last_event(&self) -> Event {

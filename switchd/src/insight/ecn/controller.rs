@@ -147,8 +147,10 @@ impl QueueState {
             }),
         };
         queue.flows.asked.add(1);
-        let before = self.before.replace(sample)?;
+        // Both, before the first interval ends here without any: what is counted since the start is
+        // no news.
         let last = std::mem::replace(&mut self.alarms, alarms);
+        let before = self.before.replace(sample)?;
         let kmax = self.tuner.in_force().kmax;
         let features = Features::between(&before, &sample, line, kmax);
         // Others than the queues that marked are not to blame for a pause.

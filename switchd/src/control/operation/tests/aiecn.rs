@@ -88,3 +88,47 @@ fn thresholds_follow_the_traffic() {
     let answer = bench.show(Topic::Aiecn);
     assert!(matches!(answer, Answer::Aiecn(report) if report.queues.is_empty()));
 }
+
+/// `[qos.aiecn]` with this mode, of a queue that marks above `max_bytes`.
+fn following(mode: &str, max_bytes: u32) -> String {
+    format!(
+        "{LOSSLESS}[qos.queue.wred]\nmin_bytes = 15000\nmax_bytes = {max_bytes}\n\
+         [qos.aiecn]\nmode = \"{mode}\"\n"
+    )
+}
+
+/// What is being done about queue 3 of the first port.
+fn stage(bench: &Bench) -> String {
+    let report = bench.state.aiecn_report(Time::from_nanos(1));
+    report.queues[0].state.clone()
+}
+
+/// SW-24: pauses and losses from before a queue is looked after are no news, whether the mode has
+/// changed or its thresholds in the configuration. Those from then on are.
+#[test]
+fn what_was_paused_and_lost_before_is_no_news() {
+    let mut bench = Bench::new(LOSSLESS);
+    let stats = bench.state.workers[0].stats.clone();
+    stats.ports[1].pauses[3].sent_xoff.add(7);
+    stats.ports[0].queues[3].dropped_packets.add(3);
+    let mut interval = 0;
+    for (mode, max_bytes) in [
+        ("ai", 60_000),
+        ("ai", 50_000),
+        ("off", 50_000),
+        ("ai", 50_000),
+    ] {
+        bench.write(&following(mode, max_bytes));
+        bench.state.reload().unwrap();
+        for _ in 0..3 {
+            interval += 1;
+            congest(&mut bench, interval);
+            if mode == "ai" {
+                assert_ne!(stage(&bench), "fallback", "interval {interval}");
+            }
+        }
+    }
+    stats.ports[1].pauses[3].sent_xoff.add(1);
+    congest(&mut bench, interval + 1);
+    assert_eq!(stage(&bench), "fallback");
+}

@@ -1,16 +1,23 @@
 //! Thresholds that follow the traffic, between counters and reloads.
 
 use super::*;
+use crate::drop::DropReason;
 
-/// A full line whose packets are marked, for one interval of 10 ms.
+/// A full line whose packets are marked, for one interval of 10 ms. All come from the second port.
 fn congest(bench: &mut Bench, interval: u64) {
+    congest_from(bench, interval, 0b10);
+}
+
+/// The same, from these ports.
+fn congest_from(bench: &mut Bench, interval: u64, ports: u64) {
     let queue = &bench.state.workers[0].stats.ports[0].queues[3];
     queue.sent_packets.add(8000);
     queue.sent_bytes.add(8000 * 1540);
     queue.marked_packets.add(4000);
     queue.byte_time.add(40_000 * 10_000_000);
     queue.flows.answered.set(queue.flows.asked.get());
-    queue.flows.sources.set(2);
+    queue.flows.sources.set(1);
+    queue.flows.feeders[0].set(ports);
     let now = Time::from_nanos(interval * 10_000_000);
     bench.state.follow_traffic(now);
 }
@@ -130,5 +137,65 @@ fn what_was_paused_and_lost_before_is_no_news() {
     }
     stats.ports[1].pauses[3].sent_xoff.add(1);
     congest(&mut bench, interval + 1);
+    assert_eq!(stage(&bench), "fallback");
+}
+
+/// SW-24: pauses and losses concern a queue if they are of its class, and of ports that feed it or
+/// its own. What happens to others costs it nothing.
+#[test]
+fn alarms_are_about_the_queue() {
+    type Event = fn(&WorkerStats);
+    let concern: [(&str, Event); 4] = [
+        ("pause", |it| it.ports[1].pauses[3].sent_xoff.add(1)),
+        ("PAUSE of the link", |it| it.ports[1].link_pauses[1].add(1)),
+        ("refused", |it| it.ports[0].queues[3].dropped_packets.add(1)),
+        ("headroom", |it| it.ports[1].headroom_lost[3].add(1)),
+    ];
+    let others: [(&str, Event); 7] = [
+        ("pause of another port", |it| {
+            it.ports[0].pauses[3].sent_xoff.add(1);
+        }),
+        ("pause of another class", |it| {
+            it.ports[1].pauses[4].sent_xoff.add(1);
+        }),
+        ("PAUSE of another link", |it| {
+            it.ports[0].link_pauses[1].add(1);
+        }),
+        ("refused by another queue", |it| {
+            it.ports[0].queues[4].dropped_packets.add(1);
+            it.ports[1].queues[3].dropped_packets.add(1);
+        }),
+        ("headroom of another port", |it| {
+            it.ports[0].headroom_lost[3].add(1);
+            it.ports[0].drops[DropReason::HeadroomFull.index()].add(1);
+        }),
+        ("headroom of another class", |it| {
+            it.ports[1].headroom_lost[4].add(1);
+            it.ports[1].drops[DropReason::HeadroomFull.index()].add(1);
+        }),
+        ("pauses received", |it| {
+            it.ports[1].pauses[3].received_xoff.add(1);
+            it.ports[1].link_pauses[0].add(1);
+        }),
+    ];
+    let all = concern.map(|it| (it, true)).into_iter();
+    for ((name, event), concerns) in all.chain(others.map(|it| (it, false))) {
+        let mut bench = Bench::new(LOSSLESS);
+        bench.write(&following("ai", 60_000));
+        bench.state.reload().unwrap();
+        (1..4).for_each(|interval| congest(&mut bench, interval));
+        event(&bench.state.workers[0].stats);
+        congest(&mut bench, 4);
+        assert_eq!(stage(&bench) == "fallback", concerns, "{name}");
+    }
+    // Who feeds it is not known yet: it may be any port.
+    let mut bench = Bench::new(LOSSLESS);
+    bench.write(&following("ai", 60_000));
+    bench.state.reload().unwrap();
+    (1..4).for_each(|interval| congest(&mut bench, interval));
+    bench.state.workers[0].stats.ports[0].pauses[3]
+        .sent_xoff
+        .add(1);
+    congest_from(&mut bench, 4, 0);
     assert_eq!(stage(&bench), "fallback");
 }

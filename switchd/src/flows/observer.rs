@@ -82,6 +82,7 @@ struct Noted {
     packet: RocePacket,
     ingress: PortId,
     bytes: u16,
+    traffic_class: u8,
     /// The slot that is probably its own, found while it was fetched.
     slot: Option<u32>,
 }
@@ -165,6 +166,7 @@ impl Observer {
                     packet,
                     ingress,
                     bytes: ip_len(frame, parsed),
+                    traffic_class: parsed.dscp << 2 | parsed.ecn,
                     slot: None,
                 });
                 return notifies.then_some(key);
@@ -236,6 +238,7 @@ impl Observer {
         slot.bytes.add(u64::from(it.bytes));
         slot.last.set(now.nanos());
         let way = u64::from(it.packet.source_port) << 16 | u64::from(it.ingress.0);
+        let way = u64::from(it.traffic_class) << 32 | way;
         if slot.way.get() != way {
             slot.way.set(way);
         }

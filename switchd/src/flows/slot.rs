@@ -53,7 +53,7 @@ pub struct Slot {
     pub(super) request: Counter,
     /// The last PSN that was acknowledged.
     pub(super) acknowledged: Counter,
-    /// The port that its packets arrive at, and their source port.
+    /// The port that its packets arrive at, their source port, and their traffic class.
     pub(super) way: Counter,
     /// The request whose round trip is being measured: its PSN, [`WAITS`], a number.
     pub(super) sample: AtomicU64,
@@ -140,6 +140,8 @@ pub struct Seen {
     pub ingress: PortId,
     /// Their UDP source port.
     pub source_port: u16,
+    /// Their traffic class (TOS of IPv4): DSCP and ECN.
+    pub traffic_class: u8,
     /// Its first and its last request.
     pub requests: Option<(u32, u32)>,
     /// What it acknowledged last.
@@ -247,6 +249,7 @@ impl Slot {
             nak_at: Time::from_nanos(self.nak_at.get()),
             ingress: PortId((way & 0xffff) as u16),
             source_port: (way >> 16 & 0xffff) as u16,
+            traffic_class: (way >> 32 & 0xff) as u8,
             requests: self.requests(),
             acknowledged: psn(self.acknowledged.get()),
             rtt: (Span::from_nanos(self.rtt.get()), self.rtt_samples.get()),

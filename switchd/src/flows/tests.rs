@@ -28,13 +28,23 @@ pub(crate) fn host(number: u8, v6: bool) -> IpAddr {
 
 /// A frame with these headers and so much payload.
 pub(crate) fn frame(from: IpAddr, to: IpAddr, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+    frame_of_class(0, (from, to), headers, payload)
+}
+
+/// The same with this traffic class.
+fn frame_of_class(
+    traffic_class: u8,
+    (from, to): (IpAddr, IpAddr),
+    headers: &Headers,
+    payload: &[u8],
+) -> Vec<u8> {
     let flow = Flow {
         src_mac: Mac([2, 0, 0, 0, 0, 9]),
         dst_mac: Mac(OWN),
         addresses: Addresses::new(from, to).expect("of one version"),
         src_port: 0xc001,
         flow_label: 0,
-        traffic_class: 0,
+        traffic_class,
         ttl: 64,
     };
     let mut bytes = vec![0; layout(flow.addresses, headers, payload.len()).len];
@@ -183,7 +193,7 @@ fn directions_are_counted() {
     let at = Time::from_nanos;
     for v6 in [false, true] {
         let (a, b) = (host(1, v6), host(2, v6));
-        let data = frame(a, b, &request(0x77, 5), &[0; 100]);
+        let data = frame_of_class(0x69, (a, b), &request(0x77, 5), &[0; 100]);
         for number in 0..3 {
             show(&mut observer, &data, 4, at(1000 + number));
         }
@@ -204,6 +214,7 @@ fn directions_are_counted() {
         assert_eq!((forward.counts.packets, forward.counts.bytes), (3, 3 * len));
         assert_eq!((forward.first, forward.last), (at(1000), at(1002)));
         assert_eq!((forward.ingress, forward.source_port), (PortId(4), 0xc001));
+        assert_eq!(forward.traffic_class, 0x69);
         assert_eq!(forward.requests, Some((5, 5)));
         let backward = of(Key::new(b, a, 0x99));
         let counts = backward.counts;

@@ -7,6 +7,9 @@ use common::units::Rate;
 /// number fits in a byte of a flow record.
 pub const MAX_PORTS: usize = 256;
 
+/// Words that have a bit for each port.
+pub const PORT_WORDS: usize = MAX_PORTS.div_ceil(64);
+
 /// Interfaces that are no ports and that the workers serve: VLANs of ports, bridges and VLANs of
 /// bridges. Their number is in each packet that is routed, where a byte has room; 0 is none.
 pub const MAX_INTERFACES: usize = 255;

@@ -2,7 +2,7 @@
 //! workers need them (CS-1 to CS-7).
 
 use super::rules::{check_patterns, matches_pattern};
-use crate::tables::csig::{Domain, Estimator, Mode, PortCsig, Rule};
+use crate::tables::csig::{Domain, Estimator, Measure, Mode, PortCsig, Rule};
 use common::config::{Refusals, within};
 use common::csig::{Bandwidth, Delay, Share, SignalName, check_scales, check_tpids, scales};
 use common::time::Span;
@@ -24,6 +24,12 @@ pub struct Csig {
     pub estimator: Estimator,
     /// and over which time.
     pub window_microseconds: u64,
+    /// The same for the share of the capacity, where it is measured otherwise than the bandwidth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_estimator: Option<Estimator>,
+    /// As `share_estimator`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_window_microseconds: Option<u64>,
     /// How available bandwidth is written.
     pub bandwidth: Bandwidth,
     /// How the available share of the capacity is written.
@@ -68,6 +74,8 @@ impl Default for Csig {
             expanded_tpid: tpids.expanded,
             estimator: Estimator::Window,
             window_microseconds: 100,
+            share_estimator: None,
+            share_window_microseconds: None,
             bandwidth: Bandwidth::default(),
             share: Share::default(),
             delay: Delay::default(),
@@ -84,8 +92,12 @@ impl Csig {
     pub(super) fn validate(&self, is_port: impl Fn(&str) -> bool) -> Result<(), Refusals> {
         let mut refusals = Refusals::default();
         refusals.keep(check_tpids(self.tpids()));
-        let window = self.window_microseconds;
-        refusals.keep(within(&key("window_microseconds"), window, 10, 1_000_000));
+        for (name, window) in [
+            ("window_microseconds", Some(self.window_microseconds)),
+            ("share_window_microseconds", self.share_window_microseconds),
+        ] {
+            refusals.keep(window.map_or(Ok(()), |it| within(&key(name), it, 10, 1_000_000)));
+        }
         refusals.keep(check_scales(&self.bandwidth, &self.share, &self.delay));
         for (place, port) in self.port.iter().enumerate() {
             refusals.keep(port.validate(&format!("port[{place}]"), &is_port));
@@ -116,10 +128,25 @@ impl Csig {
     pub fn domain(&self) -> Domain {
         Domain {
             tpids: self.tpids(),
-            estimator: self.estimator,
-            window: Span::from_micros(self.window_microseconds),
+            measures: self.measures(),
             scales: scales(&self.bandwidth, &self.share, &self.delay),
         }
+    }
+
+    /// How load is measured: for the bandwidth that is available, and for its share.
+    fn measures(&self) -> [Measure; 2] {
+        let measure = |estimator, microseconds| Measure {
+            estimator,
+            window: Span::from_micros(microseconds),
+        };
+        let window = self.window_microseconds;
+        [
+            measure(self.estimator, window),
+            measure(
+                self.share_estimator.unwrap_or(self.estimator),
+                self.share_window_microseconds.unwrap_or(window),
+            ),
+        ]
     }
 
     const fn tpids(&self) -> Tpids {

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   from an untrusted port, too long, or mode strip ──▶ taken off
-//!   trimmed here ───────────────▶ CSIG: D is set, and nobody updates it any more
 //!   D, or a reserved signal, or mode pass-through ────▶ left alone
+//!   trimmed here, mode update ──▶ CSIG: D is set, and nobody updates it any more
 //!   mode update ────────────────▶ CSIG: compared; the worse of both stays, with its locator
 //!                                 INT: this hop is added, if there is room
 //! ```

@@ -30,7 +30,8 @@ const RELEASES_A_TURN: usize = 32;
 /// Between two samples of one direction.
 const BETWEEN_SAMPLES: Span = Span::from_millis(1);
 
-/// After this time a sample is given up: its answer was lost, or went another way.
+/// After this time a sample is given up: its answer was lost, or went another way. What covers it
+/// later is the answer to something else.
 const GIVE_UP: Span = Span::from_secs(1);
 
 /// A sample is an eighth of the average.
@@ -87,6 +88,7 @@ struct Noted {
     packet: RocePacket,
     ingress: PortId,
     bytes: u16,
+    traffic_class: u8,
     /// The slot that is probably its own, found while it was fetched.
     slot: Option<u32>,
 }
@@ -176,6 +178,7 @@ impl Observer {
                     packet,
                     ingress,
                     bytes: ip_len(frame, parsed),
+                    traffic_class: parsed.dscp << 2 | parsed.ecn,
                     slot: None,
                 });
                 return notifies.then_some(key);
@@ -247,6 +250,7 @@ impl Observer {
         slot.bytes.add(u64::from(it.bytes));
         slot.last.set(now.nanos());
         let way = u64::from(it.packet.source_port) << 16 | u64::from(it.ingress.0);
+        let way = u64::from(it.traffic_class) << 32 | way;
         if slot.way.get() != way {
             slot.way.set(way);
         }
@@ -289,16 +293,11 @@ impl Observer {
             return;
         };
         let last = slot.sample.load(Ordering::Relaxed);
-        let waits = last & WAITS != 0 && peer.answered.load(Ordering::Relaxed) != last;
-        if waits && age < GIVE_UP {
+        let is_open = last & WAITS != 0 && peer.answered.load(Ordering::Relaxed) != last;
+        if is_open && slot.asks_peer() && age < GIVE_UP {
             return;
         }
-        // Who reads the new time has seen that the old sample waits no more.
-        slot.sample.store(last & !WAITS, Ordering::Relaxed);
-        slot.sampled.store(now.nanos(), Ordering::Release);
-        let number = (last >> 32).wrapping_add(1) << 32;
-        let sample = number | WAITS | u64::from(psn);
-        slot.sample.store(sample, Ordering::Release);
+        slot.take_sample(psn, now);
     }
 
     /// The other direction's requests up to `psn` are acknowledged.
@@ -313,11 +312,16 @@ impl Observer {
             return;
         }
         let sampled = peer.sampled.load(Ordering::Acquire);
-        if peer.sample.load(Ordering::Relaxed) != sample {
+        let is_asked = slot.is_asked_by(peer, &self.tables);
+        if peer.sample.load(Ordering::Relaxed) != sample || !is_asked {
             return;
         }
         slot.answered.store(sample, Ordering::Relaxed);
-        let rtt = now.since(Time::from_nanos(sampled)).nanos();
+        let rtt = now.since(Time::from_nanos(sampled));
+        if rtt >= GIVE_UP {
+            return;
+        }
+        let rtt = rtt.nanos();
         let since = now.since(Time::from_nanos(slot.rtt_at.get()));
         let (before, samples) = (slot.rtt.get(), slot.rtt_samples.get());
         let average = if samples == 0 || since > self.forget {

@@ -53,13 +53,13 @@ pub struct Slot {
     pub(super) request: Counter,
     /// The last PSN that was acknowledged.
     pub(super) acknowledged: Counter,
-    /// The port that its packets arrive at, and their source port.
+    /// The port that its packets arrive at, their source port, and their traffic class.
     pub(super) way: Counter,
     /// The request whose round trip is being measured: its PSN, [`WAITS`], a number.
     pub(super) sample: AtomicU64,
     /// When it passed.
     pub(super) sampled: AtomicU64,
-    /// The slot of the other direction; control alone writes it.
+    /// The slot of the other direction: control says so, and a new user begins without one.
     peer: AtomicU64,
     /// The sample of the other direction that was answered last.
     pub(super) answered: AtomicU64,
@@ -74,6 +74,8 @@ pub struct Slot {
     pub(super) nak_at: Counter,
     pub(super) refusals: Counter,
     pub(super) cnps: Counter,
+    /// What `peer` said when the sample was taken: who is to answer it.
+    asked: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Slot>() == 192);
@@ -138,6 +140,8 @@ pub struct Seen {
     pub ingress: PortId,
     /// Their UDP source port.
     pub source_port: u16,
+    /// Their traffic class (TOS of IPv4): DSCP and ECN.
+    pub traffic_class: u8,
     /// Its first and its last request.
     pub requests: Option<(u32, u32)>,
     /// What it acknowledged last.
@@ -164,7 +168,14 @@ impl Slot {
             &self.cnps,
         ];
         zeroed.into_iter().for_each(|counter| counter.set(0));
-        for word in [&self.sample, &self.sampled, &self.answered] {
+        // Nobody else writes them now: control has given the slot back.
+        for word in [
+            &self.sample,
+            &self.sampled,
+            &self.asked,
+            &self.answered,
+            &self.peer,
+        ] {
             word.store(0, Ordering::Relaxed);
         }
         for (counter, word) in self.addresses.iter().zip(key.addresses) {
@@ -238,6 +249,7 @@ impl Slot {
             nak_at: Time::from_nanos(self.nak_at.get()),
             ingress: PortId((way & 0xffff) as u16),
             source_port: (way >> 16 & 0xffff) as u16,
+            traffic_class: (way >> 32 & 0xff) as u8,
             requests: self.requests(),
             acknowledged: psn(self.acknowledged.get()),
             rtt: (Span::from_nanos(self.rtt.get()), self.rtt_samples.get()),
@@ -291,13 +303,46 @@ impl Slot {
     /// The slot of the other direction, as long as it is still that one's.
     #[inline]
     pub(super) fn peer<'a>(&self, tables: &'a [Arc<Table>]) -> Option<&'a Self> {
-        let word = self.peer.load(Ordering::Relaxed);
+        Self::named(self.peer.load(Ordering::Relaxed), tables)
+    }
+
+    /// The slot that a word of [`Self::set_peer`] is about, as long as its user is the same.
+    #[inline]
+    fn named(word: u64, tables: &[Arc<Table>]) -> Option<&Self> {
         if word & PEER == 0 {
             return None;
         }
         let table = tables.get((word >> 32) as usize & 0xff)?;
         let slot = table.slots.get(low(word) as usize)?;
-        (u64::from(slot.generation()) & 0xffff == word >> 48).then_some(slot)
+        let owner = slot.owner.load(Ordering::Relaxed);
+        let is_its = owner & USED != 0 && owner >> GENERATION & 0xffff == word >> 48;
+        is_its.then_some(slot)
+    }
+
+    /// Begins to measure the round trip of a request: the sample waits for the other direction
+    /// that is known now.
+    pub(super) fn take_sample(&self, psn: u32, now: Time) {
+        let last = self.sample.load(Ordering::Relaxed);
+        // Who reads the new time has seen that the old sample waits no more.
+        self.sample.store(last & !WAITS, Ordering::Relaxed);
+        self.sampled.store(now.nanos(), Ordering::Release);
+        let peer = self.peer.load(Ordering::Relaxed);
+        self.asked.store(peer, Ordering::Release);
+        let number = (last >> 32).wrapping_add(1) << 32;
+        let sample = number | WAITS | u64::from(psn);
+        self.sample.store(sample, Ordering::Release);
+    }
+
+    /// Whether the sample waits for the other direction that is known now, and not for one before.
+    pub(super) fn asks_peer(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) == self.peer.load(Ordering::Relaxed)
+    }
+
+    /// Whether the sample of `other` waits for the user of this slot. Of any other it may have its
+    /// answer already, long ago.
+    pub(super) fn is_asked_by(&self, other: &Self, tables: &[Arc<Table>]) -> bool {
+        let asked = Self::named(other.asked.load(Ordering::Acquire), tables);
+        asked.is_some_and(|asked| std::ptr::eq(asked, self))
     }
 }
 

@@ -28,13 +28,23 @@ pub(crate) fn host(number: u8, v6: bool) -> IpAddr {
 
 /// A frame with these headers and so much payload.
 pub(crate) fn frame(from: IpAddr, to: IpAddr, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+    frame_of_class(0, (from, to), headers, payload)
+}
+
+/// The same with this traffic class.
+fn frame_of_class(
+    traffic_class: u8,
+    (from, to): (IpAddr, IpAddr),
+    headers: &Headers,
+    payload: &[u8],
+) -> Vec<u8> {
     let flow = Flow {
         src_mac: Mac([2, 0, 0, 0, 0, 9]),
         dst_mac: Mac(OWN),
         addresses: Addresses::new(from, to).expect("of one version"),
         src_port: 0xc001,
         flow_label: 0,
-        traffic_class: 0,
+        traffic_class,
         ttl: 64,
     };
     let mut bytes = vec![0; layout(flow.addresses, headers, payload.len()).len];
@@ -183,7 +193,7 @@ fn directions_are_counted() {
     let at = Time::from_nanos;
     for v6 in [false, true] {
         let (a, b) = (host(1, v6), host(2, v6));
-        let data = frame(a, b, &request(0x77, 5), &[0; 100]);
+        let data = frame_of_class(0x69, (a, b), &request(0x77, 5), &[0; 100]);
         for number in 0..3 {
             show(&mut observer, &data, 4, at(1000 + number));
         }
@@ -204,6 +214,7 @@ fn directions_are_counted() {
         assert_eq!((forward.counts.packets, forward.counts.bytes), (3, 3 * len));
         assert_eq!((forward.first, forward.last), (at(1000), at(1002)));
         assert_eq!((forward.ingress, forward.source_port), (PortId(4), 0xc001));
+        assert_eq!(forward.traffic_class, 0x69);
         assert_eq!(forward.requests, Some((5, 5)));
         let backward = of(Key::new(b, a, 0x99));
         let counts = backward.counts;
@@ -321,6 +332,127 @@ fn round_trips_are_measured() {
     slots[backward].set_peer(Some((0, forward, seen[forward].generation + 1)));
     round(0x100_0007, 0x100_0007, 16_000, false);
     assert_eq!(rtt().1, 3);
+}
+
+/// Host 1 asks queue pair 2 of host 2, which acknowledges to queue pair 1.
+struct Couple {
+    observer: Observer,
+    ends: Ends,
+}
+
+impl Couple {
+    /// A request, which has the first slot if it is the first packet.
+    fn ask(&mut self, psn: u32, at: Time) {
+        let bytes = frame(host(1, false), host(2, false), &request(2, psn), &[]);
+        show(&mut self.observer, &bytes, 0, at);
+    }
+
+    fn answer(&mut self, psn: u32, at: Time) {
+        let headers = acknowledge(1, psn, POSITIVE);
+        let bytes = frame(host(2, false), host(1, false), &headers, &[]);
+        show(&mut self.observer, &bytes, 0, at);
+    }
+
+    fn seen(&self, slot: usize) -> Seen {
+        self.ends.table.slots[slot].read().expect("it is in use")
+    }
+
+    fn knows_its_peer(&self, slot: usize) -> bool {
+        let table = &self.ends.table;
+        let peer = table.slots[slot].peer(std::slice::from_ref(table));
+        peer.is_some()
+    }
+
+    /// Control finds that both belong together.
+    fn pair(&self) {
+        for (slot, other) in [(0, 1), (1, 0)] {
+            let peer = (0, other, self.seen(other).generation);
+            self.ends.table.slots[slot].set_peer(Some(peer));
+        }
+    }
+
+    fn release(&mut self, slot: usize) {
+        let seen = self.seen(slot);
+        let (generation, packets) = (seen.generation, seen.counts.packets);
+        let release = Release {
+            slot,
+            generation,
+            packets,
+        };
+        self.ends.releases.push(release).expect("there is room");
+        self.observer.free_slots();
+    }
+
+    /// Round trips as who answers has measured them.
+    fn rtt(&self) -> (Span, u64) {
+        self.seen(1).rtt
+    }
+
+    /// Both directions have passed and belong together; one round trip was measured.
+    fn new(at: Time) -> Self {
+        let (observer, ends) = observer(2);
+        let mut it = Self { observer, ends };
+        it.ask(1, at);
+        it.answer(1, at);
+        it.pair();
+        it.ask(2, at);
+        it.answer(2, at + Span::from_micros(10));
+        assert_eq!(it.rtt(), (Span::from_micros(10), 1));
+        it
+    }
+}
+
+/// SW-50: an answer is measured against the request that was asked of it, and not against one that
+/// the flow before in its slot had answered long ago.
+#[test]
+fn a_new_flow_does_not_answer_what_the_one_before_was_asked() {
+    let start = Time::from_nanos(1_000_000_000);
+    let later = start + Span::from_secs(15);
+    // Both slots are free again, and who answers is the first to come back.
+    let mut both = Couple::new(start);
+    both.release(0);
+    both.release(1);
+    both.answer(3, later);
+    both.answer(4, later);
+    assert_eq!(both.rtt().1, 0);
+    // The first request is shorter ago than the round trip of any that was answered before.
+    both.ask(5, later);
+    both.pair();
+    both.ask(6, later);
+    both.answer(6, later + Span::from_micros(20));
+    assert_eq!(both.rtt(), (Span::from_micros(20), 1));
+    // Only the slot of who answers was given back: a request came in time to keep the other.
+    for wait in [Span::from_millis(2), Span::from_secs(15)] {
+        let later = start + wait;
+        let mut one = Couple::new(start);
+        one.release(1);
+        assert!(!one.knows_its_peer(0), "nobody is there");
+        one.ask(3, later);
+        one.answer(3, later);
+        assert!(!one.knows_its_peer(1), "control has not said so yet");
+        one.pair();
+        one.answer(4, later);
+        assert_eq!(one.rtt().1, 0, "after {wait}");
+        // It does not wait for the answer to what was asked of another.
+        one.ask(5, later + Span::from_millis(2));
+        one.answer(5, later + Span::from_micros(2_030));
+        assert_eq!(one.rtt(), (Span::from_micros(30), 1));
+    }
+}
+
+/// SW-50: what covers a request more than a second later is the answer to something else.
+#[test]
+fn a_late_answer_is_not_measured() {
+    let start = Time::from_nanos(1_000_000_000);
+    let mut couple = Couple::new(start);
+    let asked = start + Span::from_millis(2);
+    couple.ask(3, asked);
+    couple.answer(3, asked + Span::from_secs(1));
+    assert_eq!(couple.rtt().1, 1);
+    let asked = asked + Span::from_secs(2);
+    couple.ask(4, asked);
+    couple.answer(4, asked + Span::from_millis(999));
+    assert_eq!(couple.rtt().1, 2);
 }
 
 /// What is told to control is bounded.

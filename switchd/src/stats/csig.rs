@@ -72,33 +72,34 @@ impl Signed {
 pub struct CsigStats {
     /// Packets with tags that left, by what became of the tag: see [`Signed`].
     pub signed: [Counter; Signed::COUNT],
-    /// The load that was measured last: when, in nanoseconds of the worker's clock; bytes sent
-    /// until then; and its level, as the bits of a floating point number.
-    load: [Counter; 3],
+    /// The loads that were measured last, for the bandwidth that is available and for its share:
+    /// when, in nanoseconds of the worker's clock; bytes sent until then; and the level, as the
+    /// bits of a floating point number.
+    loads: [[Counter; 3]; 2],
 }
 
 impl CsigStats {
     /// Tells what was measured. The worker calls it.
     #[inline]
-    pub fn show(&self, load: Load) {
-        let [since, sent, level] = &self.load;
-        since.set(load.since.nanos());
-        sent.set(load.sent);
-        level.set(load.level.to_bits());
+    pub fn show(&self, loads: [Load; 2]) {
+        for ([since, sent, level], load) in self.loads.iter().zip(loads) {
+            since.set(load.since.nanos());
+            sent.set(load.sent);
+            level.set(load.level.to_bits());
+        }
     }
 
     /// What was measured last. While the worker tells the next one, parts of both may be read.
-    pub fn load(&self) -> Load {
-        let [since, sent, level] = &self.load;
-        Load {
+    pub fn loads(&self) -> [Load; 2] {
+        self.loads.each_ref().map(|[since, sent, level]| Load {
             since: Time::from_nanos(since.get()),
             sent: sent.get(),
             level: f64::from_bits(level.get()),
-        }
+        })
     }
 
     /// All counters.
     pub(super) fn all(&self) -> impl Iterator<Item = &Counter> {
-        self.signed.iter().chain(&self.load)
+        self.signed.iter().chain(self.loads.iter().flatten())
     }
 }

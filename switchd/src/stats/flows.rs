@@ -1,6 +1,7 @@
 //! Counters of flowlets, and the rows that control gets of single flows.
 
 use crate::id::{FlowKey, GroupId, NextHopId};
+use crate::limits::PORT_WORDS;
 use common::sync::counter::Counter;
 use common::time::Span;
 use common::units::Rate;
@@ -20,6 +21,9 @@ pub struct QueueFlows {
     pub even_milli: Counter,
     /// Ports that the packets came from.
     pub sources: Counter,
+    /// Those ports, a bit for each: since control asked last, or in the interval before. They are
+    /// up to date whether control asks or not.
+    pub feeders: [Counter; PORT_WORDS],
 }
 
 /// What a table counts. Its worker alone writes.

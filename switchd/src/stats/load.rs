@@ -5,7 +5,7 @@
 //! - **ewma**: each stretch between two turns weighs as much as it lasted, against the window.
 //! - **dre**: a register of bytes that loses a part of itself in each such part of the window.
 
-use crate::tables::csig::Estimator;
+use crate::tables::csig::{Estimator, Measure};
 use common::csig::WHOLE;
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -31,7 +31,11 @@ impl Load {
         clippy::cast_precision_loss,
         reason = "bytes and nanoseconds of a window are far below 2^52"
     )]
-    pub fn advance(&mut self, how: Estimator, window: Span, now: Time, sent: u64) -> bool {
+    pub fn advance(&mut self, measure: Measure, now: Time, sent: u64) -> bool {
+        let Measure {
+            estimator: how,
+            window,
+        } = measure;
         let passed = now.since(self.since).nanos();
         let bytes = sent.saturating_sub(self.sent) as f64;
         match how {
@@ -75,10 +79,10 @@ impl Load {
         clippy::cast_sign_loss,
         reason = "no rate is negative, and what is too large is the largest"
     )]
-    pub fn rate(&self, how: Estimator, window: Span) -> u64 {
-        let bytes_a_nanosecond = match how {
+    pub fn rate(&self, measure: Measure) -> u64 {
+        let bytes_a_nanosecond = match measure.estimator {
             Estimator::Window | Estimator::Ewma => self.level,
-            Estimator::Dre => self.level / window.nanos() as f64,
+            Estimator::Dre => self.level / measure.window.nanos() as f64,
         };
         (bytes_a_nanosecond * 8e9).round() as u64
     }

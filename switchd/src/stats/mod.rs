@@ -210,6 +210,8 @@ pub struct PortStats {
     /// Packets that were received here and lost, by reason. Those that were on their way to the
     /// device when a port went down are counted at the port that they were to leave by.
     pub drops: [Counter; DropReason::COUNT],
+    /// Those of them that were lost for lack of headroom, by priority group.
+    pub headroom_lost: [Counter; PRIORITIES],
     /// The egress queues; only the port's owner counts here.
     pub queues: [QueueStats; CLASSES],
 }
@@ -297,6 +299,7 @@ impl Default for PortStats {
             csig: CsigStats::default(),
             int_signed: Default::default(),
             drops: [const { Counter::new() }; DropReason::COUNT],
+            headroom_lost: Default::default(),
             queues: Default::default(),
         }
     }
@@ -332,6 +335,7 @@ impl PortStats {
             csig,
             int_signed,
             drops,
+            headroom_lost,
             queues,
         } = self;
         let packets = [
@@ -362,6 +366,7 @@ impl PortStats {
             .into_iter()
             .chain(link_pauses)
             .chain(drops)
+            .chain(headroom_lost)
             .chain(csig.all())
             .chain(int_signed);
         for counter in all.chain(pauses).chain(queues) {

@@ -27,15 +27,22 @@ pub enum Estimator {
     Dre,
 }
 
+/// How the load of a port is measured for one signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measure {
+    /// In which way,
+    pub estimator: Estimator,
+    /// and over which time.
+    pub window: Span,
+}
+
 /// What all devices of a domain agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// By which tags are known.
     pub tpids: Tpids,
-    /// How load is measured,
-    pub estimator: Estimator,
-    /// and over which time.
-    pub window: Span,
+    /// How load is measured: for the bandwidth that is available, and for its share.
+    pub measures: [Measure; 2],
     /// How values are written.
     pub scales: Scales,
 }

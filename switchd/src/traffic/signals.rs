@@ -24,7 +24,8 @@ pub struct PortSignals {
     capacity: Option<Rate>,
     /// Bytes of the longest frame that keeps its tag.
     longest: usize,
-    load: Load,
+    /// For the bandwidth that is available, and for its share.
+    loads: [Load; 2],
     /// When the load was looked at last.
     looked: Time,
     stamp: Stamp,
@@ -40,7 +41,7 @@ impl PortSignals {
             rules: port.rules,
             capacity,
             longest,
-            load: Load::default(),
+            loads: [Load::default(); 2],
             looked: Time::ZERO,
             stamp: Stamp::NEUTRAL,
             quick: Quick::new(&port.domain, &port.rules, &Stamp::NEUTRAL, longest),
@@ -68,24 +69,39 @@ impl PortSignals {
     /// Measures the load if it is time to: at `now` the port has sent `sent` bytes of line time
     /// since it began. What was measured, if something was.
     #[inline]
-    pub fn measure(&mut self, now: Time, sent: u64) -> Option<Load> {
+    pub fn measure(&mut self, now: Time, sent: u64) -> Option<[Load; 2]> {
         self.looked = now;
-        if self.load.since == Time::ZERO {
-            // The first look: what was sent before is not known to be recent.
-            (self.load.since, self.load.sent) = (now, sent);
+        for load in &mut self.loads {
+            if load.since == Time::ZERO {
+                // The first look: what was sent before is not known to be recent.
+                (load.since, load.sent) = (now, sent);
+            }
         }
-        let (how, window) = (self.domain.estimator, self.domain.window);
-        if !self.load.advance(how, window, now, sent) {
+        let [first, second] = self.domain.measures;
+        let [of_first, of_second] = &mut self.loads;
+        let mut is_new = of_first.advance(first, now, sent);
+        if second == first {
+            *of_second = *of_first;
+        } else {
+            is_new |= of_second.advance(second, now, sent);
+        }
+        if !is_new {
             return None;
         }
         self.restamp();
-        Some(self.load)
+        Some(self.loads)
     }
 
     fn restamp(&mut self) {
-        let used = self.load.rate(self.domain.estimator, self.domain.window);
+        let [first, second] = self.domain.measures;
+        let [of_first, of_second] = &self.loads;
         self.stamp = self.capacity.map_or(Stamp::NEUTRAL, |capacity| {
-            let (bits, share) = available(capacity, used);
+            let (bits, share) = available(capacity, of_first.rate(first));
+            let share = if second == first {
+                share
+            } else {
+                available(capacity, of_second.rate(second)).1
+            };
             Stamp::new(&self.domain, bits, share)
         });
         self.requicken();
@@ -111,14 +127,19 @@ impl PortSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::csig::Estimator;
+    use crate::tables::csig::{Estimator, Measure};
     use common::csig::{Buckets, Scale, Scales};
     use common::time::Span;
-    use common::wire::csig::Tpids;
+    use common::wire::csig::{Form, Signal, Tpids};
 
     const WINDOW: Span = Span::from_micros(100);
 
-    fn port(estimator: Estimator) -> PortCsig {
+    const fn over(estimator: Estimator, window: Span) -> Measure {
+        Measure { estimator, window }
+    }
+
+    /// A port that writes Mb/s and thousandths.
+    fn port(measures: [Measure; 2]) -> PortCsig {
         let scale = |unit| Scale {
             buckets: Buckets::new(&[0]),
             unit,
@@ -126,9 +147,8 @@ mod tests {
         PortCsig {
             domain: Arc::new(Domain {
                 tpids: Tpids::default(),
-                estimator,
-                window: WINDOW,
-                scales: Scales::new(std::array::from_fn(|_| scale(1_000_000))),
+                measures,
+                scales: Scales::new([1_000_000, 1000, 1].map(scale)),
             }),
             is_trusted: true,
             rules: Default::default(),
@@ -141,7 +161,8 @@ mod tests {
     fn what_was_sent_before_the_first_look_is_not_load() {
         const LONG_AGO: u64 = 1 << 40;
         for estimator in [Estimator::Window, Estimator::Ewma, Estimator::Dre] {
-            let mut signals = PortSignals::new(&port(estimator), Some(Rate::from_gbps(100)), 1518);
+            let port = port([over(estimator, WINDOW); 2]);
+            let mut signals = PortSignals::new(&port, Some(Rate::from_gbps(100)), 1518);
             let idle = signals.stamp();
             let mut now = Time::from_nanos(5_000_000_000);
             assert_eq!(signals.measure(now, LONG_AGO), None, "{estimator:?}");
@@ -149,7 +170,7 @@ mod tests {
                 now += WINDOW;
                 let load = signals.measure(now, LONG_AGO);
                 assert!(
-                    load.is_none_or(|load| load.level == 0.0),
+                    load.is_none_or(|loads| loads.iter().all(|load| load.level == 0.0)),
                     "{estimator:?}: {load:?}"
                 );
                 assert_eq!(signals.stamp(), idle, "{estimator:?}");
@@ -159,7 +180,40 @@ mod tests {
             let load = signals
                 .measure(now, LONG_AGO + 500_000)
                 .expect("a window has passed");
-            assert!(load.level > 0.0 && signals.stamp() != idle, "{estimator:?}");
+            let is_load = load.iter().all(|load| load.level > 0.0);
+            assert!(is_load && signals.stamp() != idle, "{estimator:?}");
         }
+    }
+
+    /// CS-3, CS-4: the bandwidth and its share are measured each in its own way and over its own
+    /// time.
+    #[test]
+    fn signals_have_their_own_windows() {
+        let long = Span::from_millis(1);
+        let window = Estimator::Window;
+        let port = port([over(window, WINDOW), over(window, long)]);
+        let mut signals = PortSignals::new(&port, Some(Rate::from_gbps(10)), 1518);
+        let said = |signals: &PortSignals| {
+            let of = |signal| signals.stamp().value(signal, Form::Expanded);
+            [Signal::AvailableBandwidth, Signal::AvailableShare].map(of)
+        };
+        let (mut now, mut sent) = (Time::from_nanos(1_000_000_000), 0);
+        signals.measure(now, sent);
+        // 8 Gb/s for half a millisecond, and nothing for the rest of it.
+        for step in 1..=10 {
+            now += WINDOW;
+            sent += if step <= 5 { 100_000 } else { 0 };
+            let loads = signals.measure(now, sent).expect("a window has passed");
+            let bandwidth = if step <= 5 { 2000 } else { 10_000 };
+            let share = if step < 10 { 1000 } else { 600 };
+            assert_eq!(said(&signals), [Some(bandwidth), Some(share)], "{step}");
+            assert_eq!(loads[1].since == now, step == 10);
+        }
+        // The same by another estimator alone.
+        let port = self::port([over(Estimator::Ewma, WINDOW), over(window, WINDOW)]);
+        let mut signals = PortSignals::new(&port, Some(Rate::from_gbps(10)), 1518);
+        signals.measure(now, 0);
+        signals.measure(now + WINDOW, 100_000);
+        assert_eq!(said(&signals), [Some(6000), Some(200)]);
     }
 }

@@ -6,6 +6,7 @@
 //! works out three numbers, and the next interval begins.
 
 use crate::id::PortId;
+use crate::limits::PORT_WORDS;
 use crate::stats::QueueFlows;
 
 /// Buckets of a sketch.
@@ -15,15 +16,18 @@ pub const BUCKETS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Sketch {
     bytes: [u32; BUCKETS],
-    /// Bit n: a packet came from a port whose number is n, modulo 64.
-    sources: u64,
+    /// A bit for each port: a packet came from there,
+    sources: [u64; PORT_WORDS],
+    /// or did so in the interval before.
+    before: [u64; PORT_WORDS],
 }
 
 impl Default for Sketch {
     fn default() -> Self {
         Self {
             bytes: [0; BUCKETS],
-            sources: 0,
+            sources: [0; PORT_WORDS],
+            before: [0; PORT_WORDS],
         }
     }
 }
@@ -36,11 +40,15 @@ impl Sketch {
         #[expect(clippy::cast_possible_truncation, reason = "a packet is short")]
         let len = len as u32;
         *bucket = bucket.saturating_add(len);
-        self.sources |= 1 << (ingress.0 % 64);
+        self.sources[ingress.index() / 64 % PORT_WORDS] |= 1 << (ingress.index() % 64);
     }
 
-    /// Answers control if it asked, and begins anew.
+    /// Tells which ports feed the queue; answers control if it asked, and begins anew.
     pub fn show(&mut self, stats: &QueueFlows) {
+        let feeders = self.sources.iter().zip(self.before);
+        for (counter, (now, before)) in stats.feeders.iter().zip(feeders) {
+            counter.set(now | before);
+        }
         let asked = stats.asked.get();
         if asked == stats.answered.get() {
             return;
@@ -48,9 +56,13 @@ impl Sketch {
         let used = self.bytes.iter().filter(|bytes| **bytes > 0).count() as u64;
         stats.buckets.set(used);
         stats.even_milli.set(even_milli(&self.bytes));
-        stats.sources.set(u64::from(self.sources.count_ones()));
+        let sources = self.sources.iter().map(|word| u64::from(word.count_ones()));
+        stats.sources.set(sources.sum());
         stats.answered.set(asked);
-        *self = Self::default();
+        *self = Self {
+            before: self.sources,
+            ..Self::default()
+        };
     }
 }
 
@@ -66,6 +78,7 @@ fn even_milli(bytes: &[u32]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::sync::counter::Counter;
 
     fn shown(packets: &[(u32, u16, usize)]) -> (u64, u64, u64) {
         let (mut sketch, stats) = (Sketch::default(), QueueFlows::default());
@@ -99,6 +112,27 @@ mod tests {
         let (buckets, even, sources) = shown(&mixed);
         assert_eq!((buckets, sources), (9, 2));
         assert!((1000..1100).contains(&even), "{even}");
+    }
+
+    /// SW-24: ports feed a queue from their first packet on, until an interval has passed without
+    /// any, whatever their number.
+    #[test]
+    fn ports_feed_a_queue_for_two_intervals() {
+        let (mut sketch, stats) = (Sketch::default(), QueueFlows::default());
+        let mut shown = |ports: &[u16], asks: bool| {
+            let all = ports.iter();
+            all.for_each(|port| sketch.add(1, PortId(*port), 100));
+            stats.asked.add(u64::from(asks));
+            sketch.show(&stats);
+            stats.feeders.each_ref().map(Counter::get)
+        };
+        assert_eq!(shown(&[1, 65], false), [2, 2, 0, 0], "at once");
+        assert_eq!(shown(&[255], true), [2, 2, 0, 1 << 63]);
+        assert_eq!(shown(&[2], false), [2 | 4, 2, 0, 1 << 63]);
+        assert_eq!(shown(&[], true), [2 | 4, 2, 0, 1 << 63]);
+        assert_eq!(shown(&[], false), [4, 0, 0, 0]);
+        assert_eq!((shown(&[], true), shown(&[], true)), ([4, 0, 0, 0], [0; 4]));
+        assert_eq!(stats.sources.get(), 0);
     }
 
     /// SW-24: a queue that nobody asks about for hours counts on without overflow.

@@ -7,6 +7,7 @@ use super::signals::sign_frequent;
 use crate::drop::DropReason;
 use crate::egress::remark::set_dscp;
 use crate::egress::rewrite::address;
+use crate::limits::PRIORITIES;
 use crate::packet::{Edits, Packet};
 use crate::trace::Step;
 use crate::trace::probe::Lost;
@@ -63,6 +64,12 @@ impl<Q: QueueIo> Worker<Q> {
             Err(refused) => {
                 if refused.xoff_change == XoffChange::Changed {
                     self.rings.tell_owner(ingress);
+                }
+                if refused.reason == DropReason::HeadroomFull
+                    && let Some(port) = self.stats.ports.get(ingress.index())
+                {
+                    let group = usize::from(packet.treatment.group()) % PRIORITIES;
+                    port.headroom_lost[group].add(1);
                 }
                 let lost = Lost::from(&packet);
                 return self.drop_packet(packet.frame, lost, refused.reason);

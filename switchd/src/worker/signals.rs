@@ -31,8 +31,8 @@ fn measure(port: &mut OwnedPort, stats: &PortStats, now: Time) -> Option<Stamp> 
     if signals.is_measured(now) {
         return Some(signals.stamp());
     }
-    if let Some(load) = signals.measure(now, sent(stats)) {
-        stats.csig.show(load);
+    if let Some(loads) = signals.measure(now, sent(stats)) {
+        stats.csig.show(loads);
     }
     Some(signals.stamp())
 }

@@ -18,6 +18,10 @@ when, own, to = sys.argv[1:4]
 family = socket.AF_INET6 if ':' in own else socket.AF_INET
 s = socket.socket(family, socket.SOCK_DGRAM)
 s.bind((own, 50001))
+if ':' in own:
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x68)
+else:
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x68)
 if when == 'answer':
     question = socket.socket(family, socket.SOCK_DGRAM)
     question.bind((own, 4791))
@@ -209,8 +213,8 @@ fn file(messages: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// A record: source and destination, ports, protocol, octets, packets, why it is told; and the
-/// values of the enterprise's fields, by number from 1 on.
+/// A record: source and destination, ports, protocol, octets, packets, why it is told, traffic
+/// class; and the values of the enterprise's fields, by number from 1 on.
 type Dissected = (Vec<String>, Vec<u64>);
 
 /// What tshark reads in a file.
@@ -232,6 +236,7 @@ fn dissect(path: &str) -> Vec<Dissected> {
         "cflow.octets",
         "cflow.packets",
         "cflow.flow_end_reason",
+        "cflow.tos",
     ];
     let addresses = [
         "cflow.srcaddr",
@@ -255,12 +260,12 @@ fn dissect(path: &str) -> Vec<Dissected> {
             .split('\t')
             .map(|column| column.split(',').filter(|it| !it.is_empty()).collect())
             .collect();
-        let own: Vec<u64> = columns[10]
+        let own: Vec<u64> = columns[11]
             .iter()
             .map(|digits| u64::from_str_radix(&digits.replace(':', ""), 16).expect("a number"))
             .collect();
         for (record, own) in own.chunks(OWN).enumerate() {
-            let fields = columns[..10].iter().filter(|column| !column.is_empty());
+            let fields = columns[..11].iter().filter(|column| !column.is_empty());
             let fields = fields.map(|column| column[record].to_owned()).collect();
             records.push((fields, own.to_vec()));
         }
@@ -304,8 +309,9 @@ fn told(rig: &mut Rig, pairs: &[Pair; 2]) -> (Vec<Value>, Vec<Vec<u8>>) {
 }
 
 /// SW-50: tshark reads in the records of IPv4 and of IPv6 what switchctl shows: addresses, queue
-/// pairs, octets and packets, NAKs and when the last one passed, round trips, and how the
-/// directions were paired: one flow was set up as it passed, the other was there before.
+/// pairs, octets and packets, the traffic class, NAKs and when the last one passed, round trips,
+/// and how the directions were paired: one flow was set up as it passed, the other was there
+/// before.
 #[test]
 fn records_have_what_is_shown() {
     if !privileged() {
@@ -359,6 +365,7 @@ fn records_have_what_is_shown() {
                 octets.as_str(),
                 &packets,
                 "4",
+                "0x68",
             ];
             assert_eq!(fields, &expected, "{way}");
             let rtt = row[way]["rtt_nanoseconds"].as_u64().unwrap_or(0);

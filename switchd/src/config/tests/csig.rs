@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::config::csig::Csig;
-use crate::tables::csig::Mode;
+use crate::tables::csig::{Estimator, Mode};
+use common::time::Span;
 use common::wire::csig::{Form, Signal};
 
 fn refused(text: &str) -> String {
@@ -50,7 +51,7 @@ locator = 4
 }
 
 /// What is refused, by which key, and why.
-const REFUSED: [(&str, &str, &str); 15] = [
+const REFUSED: [(&str, &str, &str); 17] = [
     (
         "compact_tpid = 0x0800",
         "csig.compact_tpid",
@@ -66,6 +67,16 @@ const REFUSED: [(&str, &str, &str); 15] = [
     (
         "window_microseconds = 1000001",
         "csig.window_microseconds",
+        "1000000",
+    ),
+    (
+        "share_window_microseconds = 9",
+        "csig.share_window_microseconds",
+        "10",
+    ),
+    (
+        "share_window_microseconds = 1000001",
+        "csig.share_window_microseconds",
         "1000000",
     ),
     (
@@ -133,6 +144,7 @@ fn what_makes_no_sense_is_refused_by_key() {
     }
     for text in [
         "[csig]\nestimator = \"guess\"",
+        "[csig]\nshare_estimator = \"guess\"",
         "[[csig.port]]\nsignals = [\"jitter\"]",
         "[[csig.port]]\nmode = \"drop\"",
         "[[csig.port]]\nexpanded_locator = 65536",
@@ -140,4 +152,25 @@ fn what_makes_no_sense_is_refused_by_key() {
     ] {
         refused(text);
     }
+}
+
+/// CS-4: the share of the capacity is measured as the bandwidth is, or in its own way.
+#[test]
+fn the_share_is_measured_as_the_bandwidth_or_otherwise() {
+    let measures = |text: &str| {
+        let csig: Csig = toml::from_str(text).expect(text);
+        csig.domain().measures.map(|it| (it.estimator, it.window))
+    };
+    let (window, dre) = (Estimator::Window, Estimator::Dre);
+    let micros = Span::from_micros;
+    assert_eq!(measures(""), [(window, micros(100)); 2]);
+    let both = "estimator = \"dre\"\nwindow_microseconds = 50";
+    assert_eq!(measures(both), [(dre, micros(50)); 2]);
+    let own = "share_estimator = \"dre\"\nshare_window_microseconds = 1000";
+    assert_eq!(measures(own), [(window, micros(100)), (dre, micros(1000))]);
+    let half = "share_window_microseconds = 10";
+    assert_eq!(
+        measures(half),
+        [(window, micros(100)), (window, micros(10))]
+    );
 }

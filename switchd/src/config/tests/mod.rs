@@ -61,6 +61,8 @@ fn the_shipped_file_lists_every_key_with_its_default() {
         mode: Mode::Off,
     });
     let name = vec!["eth1".to_owned()];
+    expected.csig.share_estimator = Some(crate::tables::csig::Estimator::Ewma);
+    expected.csig.share_window_microseconds = Some(10);
     expected.csig.port.push(crate::config::csig::Port {
         ports: name.clone(),
         signals: vec![common::csig::SignalName::Delay],

@@ -49,6 +49,8 @@ pub struct Direction {
     pub ingress: PortId,
     /// Their UDP source port.
     pub source_port: u16,
+    /// Their traffic class (TOS of IPv4): DSCP and ECN.
+    pub traffic_class: u8,
     /// Its rate, if it is an elephant.
     pub rate: Option<Rate>,
     /// What had been counted when the active time began,
@@ -83,6 +85,7 @@ impl Direction {
             nak_at: Time::ZERO,
             ingress: PortId(0),
             source_port: 0,
+            traffic_class: 0,
             rate: None,
             before: Counts::default(),
             begun: now,
@@ -114,6 +117,7 @@ impl Direction {
         if seen.last >= self.last {
             self.last = seen.last;
             (self.ingress, self.source_port) = (seen.ingress, seen.source_port);
+            self.traffic_class = seen.traffic_class;
             self.acknowledged = seen.acknowledged.or(self.acknowledged);
         }
         self.nak_at = self.nak_at.max(seen.nak_at);
@@ -173,6 +177,7 @@ impl Direction {
             nak_at: (counts.naks > 0).then_some(self.nak_at),
             ingress: self.ingress,
             source_port: self.source_port,
+            traffic_class: self.traffic_class,
             rtt,
             rate: rate.filter(|rate| *rate >= settings.elephant_rate),
             reason,

@@ -33,8 +33,8 @@ type Field = (u16, u16);
 const ADDRESSES: [[Field; 2]; 2] = [[(8, 4), (12, 4)], [(27, 16), (28, 16)]];
 
 /// The others: source and destination port, protocol, ingress interface, octets, packets, start and
-/// end in milliseconds, reason of the end.
-const FIELDS: [Field; 9] = [
+/// end in milliseconds, reason of the end, traffic class.
+const FIELDS: [Field; 10] = [
     (7, 2),
     (11, 2),
     (4, 1),
@@ -44,6 +44,7 @@ const FIELDS: [Field; 9] = [
     (152, 8),
     (153, 8),
     (136, 1),
+    (5, 1),
 ];
 
 /// Those of the enterprise: source and destination queue pair, NAKs, time of the last one in
@@ -192,6 +193,7 @@ fn write(bytes: &mut Vec<u8>, record: &Record, here: Here<'_>) {
         here.millis(record.first),
         here.millis(record.last),
         record.reason as u64,
+        record.traffic_class.into(),
     ];
     let (source_qp, learned) = match record.other {
         None => (0, 0),

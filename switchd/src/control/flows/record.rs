@@ -55,6 +55,8 @@ pub struct Record {
     pub ingress: PortId,
     /// UDP source port.
     pub source_port: u16,
+    /// Traffic class (TOS of IPv4) of the last packet.
+    pub traffic_class: u8,
     /// Round trip.
     pub rtt: Option<Span>,
     /// Mean rate, of an elephant.

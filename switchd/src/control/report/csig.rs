@@ -36,7 +36,13 @@ impl State {
 
     fn csig_row(&self, number: usize, entry: &PortEntry, csig: &PortCsig, now: Time) -> CsigRow {
         let capacity = entry.speed.or(entry.link);
-        let found = capacity.map(|capacity| available(capacity, self.used(number, csig, now)));
+        let found = capacity.map(|capacity| {
+            let [for_bits, for_share] = self.used(number, csig, now);
+            (
+                available(capacity, for_bits).0,
+                available(capacity, for_share).1,
+            )
+        });
         #[expect(clippy::cast_precision_loss, reason = "a percentage to be read")]
         let percent = found.map(|(_, share)| share as f64 / 1e4);
         let tags = Signed::CSIG.map(|signed| {
@@ -78,18 +84,21 @@ impl State {
         self.known_ports().filter_map(row).collect()
     }
 
-    /// Bits a second that a port sends now: its worker measures them when it sends, this goes on
-    /// from there.
-    fn used(&self, number: usize, csig: &PortCsig, now: Time) -> u64 {
-        let (how, window) = (csig.domain.estimator, csig.domain.window);
+    /// Bits a second that a port sends now, as they are measured for the bandwidth that is
+    /// available and for its share: its worker measures them when it sends, this goes on from
+    /// there.
+    fn used(&self, number: usize, csig: &PortCsig, now: Time) -> [u64; 2] {
         let workers = self.workers.iter().map(|it| &it.stats.ports[number]);
         // Only the worker that owns the port measures.
-        let measured = workers.max_by_key(|stats| stats.csig.load().since);
-        measured.map_or(0, |stats| {
+        let measured = workers.max_by_key(|stats| stats.csig.loads().map(|load| load.since));
+        measured.map_or([0; 2], |stats| {
             let sent = stats.tx_bytes.get() + LINE_OVERHEAD * stats.tx_packets.get();
-            let mut load = stats.csig.load();
-            load.advance(how, window, now, sent);
-            load.rate(how, window)
+            let loads = stats.csig.loads();
+            std::array::from_fn(|of| {
+                let (mut load, measure) = (loads[of], csig.domain.measures[of]);
+                load.advance(measure, now, sent);
+                load.rate(measure)
+            })
         })
     }
 }

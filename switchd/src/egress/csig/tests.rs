@@ -5,7 +5,6 @@ use crate::egress::signals::{Exit, sign as sign_at_length};
 use crate::id::PortId;
 use crate::tables::csig::{Domain, Rule};
 use common::csig::{Buckets, Scale, Scales};
-use common::time::Span;
 use common::wire::csig::{Kind, Tpids};
 use common::xdp::frame::{FramePool, Region};
 use proptest::prelude::*;
@@ -36,8 +35,7 @@ fn port(modes: [Mode; 3]) -> PortCsig {
     PortCsig {
         domain: Arc::new(Domain {
             tpids: Tpids::default(),
-            estimator: Default::default(),
-            window: Span::from_micros(100),
+            measures: Default::default(),
             scales: Scales::new([scale(1), scale(1), scale(1)]),
         }),
         is_trusted: true,

@@ -1,11 +1,11 @@
 //! All queues of a switch: from counters to thresholds, once an interval.
 
+use super::alarms::Alarms;
 use super::features::{Features, FlowSample, Sample};
 use super::model::Model;
 use super::thresholds::{Bounds, Thresholds};
 use super::tuner::{Change, Interval, Tuner};
 use super::{Mode, Settings};
-use crate::drop::DropReason;
 use crate::id::PortId;
 use crate::limits::CLASSES;
 use crate::stats::{PortStats, WorkerStats};
@@ -40,15 +40,15 @@ pub struct QueueState {
     /// What is known of it, and in force.
     pub tuner: Tuner,
     before: Option<Sample>,
-    /// Pauses sent to peers that feed it, and packets of it that were lost.
-    alarms: (u64, u64),
+    /// Packets that it had refused by then.
+    refused: u64,
 }
 
 /// What the queues of a class have in common in an interval: all ports have to be asked for it.
 #[derive(Clone, Copy, Debug)]
-struct Shared {
-    /// Pauses that were sent to peers which feed them.
-    pauses: u64,
+struct Shared<'a> {
+    /// Pauses and losses, by port.
+    alarms: &'a Alarms,
     /// What their Kmax stays under.
     ceiling: u32,
 }
@@ -59,6 +59,8 @@ pub struct Controller {
     settings: Settings,
     model: Arc<Model>,
     queues: BTreeMap<(PortId, u8), QueueState>,
+    /// By class: what happened to it in the last interval.
+    alarms: [Alarms; CLASSES],
 }
 
 impl fmt::Debug for View<'_> {
@@ -83,35 +85,6 @@ impl View<'_> {
         let speed = entry.speed.or(entry.link)?;
         Some((speed, speed.bytes_in(settings.base_rtt).max(1)))
     }
-
-    /// Pauses that were sent to peers which feed a class.
-    fn pauses(&self, class: usize) -> u64 {
-        let feeding = self.configured.feeding(class);
-        let groups = (0..feeding.len()).filter(|group| feeding[*group]);
-        let mask = groups.fold(0, |mask, group| mask | self.configured.priorities_of(group));
-        let ports = self.workers.iter().flat_map(|worker| &worker.ports);
-        let sent = ports.flat_map(|port| port.pauses.iter().enumerate());
-        let fed = sent.filter(|(priority, _)| mask & 1 << *priority != 0);
-        let pfc: u64 = fed.map(|(_, pause)| pause.sent_xoff.get()).sum();
-        let ports = self.workers.iter().flat_map(|worker| &worker.ports);
-        pfc + ports.map(|port| port.link_pauses[1].get()).sum::<u64>()
-    }
-
-    /// What the queues of a class have in common.
-    fn shared_by(&self, class: usize) -> Shared {
-        Shared {
-            pauses: self.pauses(class),
-            ceiling: Bounds::ceiling_of(self.configured, self.ledger, class),
-        }
-    }
-
-    /// Packets of lossless groups that found no room.
-    fn overflows(&self) -> u64 {
-        let ports = self.workers.iter().flat_map(|worker| &worker.ports);
-        ports
-            .map(|port| port.dropped(DropReason::HeadroomFull))
-            .sum()
-    }
 }
 
 impl QueueState {
@@ -119,7 +92,7 @@ impl QueueState {
         Self {
             tuner: Tuner::new(configured),
             before: None,
-            alarms: (0, 0),
+            refused: 0,
         }
     }
 
@@ -128,12 +101,11 @@ impl QueueState {
         &mut self,
         (port, class): (PortId, u8),
         view: &View<'_>,
-        (shared, overflows): (Shared, u64),
+        shared: Shared<'_>,
         line: (Rate, u64),
     ) -> Option<Interval> {
         let index = usize::from(class);
         let queue = &view.owned(port)?.queues[index % CLASSES];
-        let alarms = (shared.pauses, overflows + queue.dropped_packets.get());
         let sample = Sample {
             at: view.now,
             packets: queue.sent_packets.get(),
@@ -147,8 +119,12 @@ impl QueueState {
             }),
         };
         queue.flows.asked.add(1);
+        // Both, before the first interval ends here without any: what is counted since the start is
+        // no news.
+        let refused = queue.dropped_packets.get();
+        let refused_before = std::mem::replace(&mut self.refused, refused);
         let before = self.before.replace(sample)?;
-        let last = std::mem::replace(&mut self.alarms, alarms);
+        let (paused, lost) = shared.alarms.concern(&queue.flows);
         let kmax = self.tuner.in_force().kmax;
         let features = Features::between(&before, &sample, line, kmax);
         // Others than the queues that marked are not to blame for a pause.
@@ -156,8 +132,8 @@ impl QueueState {
         Some(Interval {
             now: view.now,
             features,
-            paused: is_loaded && alarms.0 > last.0,
-            lost: is_loaded && alarms.1 > last.1,
+            paused: is_loaded && paused,
+            lost: is_loaded && (lost || refused > refused_before),
             bounds: Bounds::below(shared.ceiling, view.configured, port.index(), index),
             unit: line.1,
         })
@@ -166,11 +142,12 @@ impl QueueState {
 
 impl Controller {
     /// Nothing is known yet.
-    pub const fn new(settings: Settings, model: Arc<Model>) -> Self {
+    pub fn new(settings: Settings, model: Arc<Model>) -> Self {
         Self {
             settings,
             model,
             queues: BTreeMap::new(),
+            alarms: Default::default(),
         }
     }
 
@@ -214,16 +191,20 @@ impl Controller {
     /// Takes samples of all queues, once an interval. Returns the thresholds that change.
     pub fn tick(&mut self, view: &View<'_>) -> Vec<(PortId, u8, Change)> {
         self.follow_configuration(view);
-        let mut of_classes = [None; CLASSES];
-        let overflows = view.overflows();
+        let mut ceilings = [None; CLASSES];
         let mut changes = Vec::new();
         for ((port, class), queue) in &mut self.queues {
+            let index = usize::from(*class);
+            let alarms = &mut self.alarms[index % CLASSES];
+            let ceiling = *ceilings[index % CLASSES].get_or_insert_with(|| {
+                alarms.look(index, view.configured, view.workers);
+                Bounds::ceiling_of(view.configured, view.ledger, index)
+            });
             let Some(line) = view.line(*port, &self.settings) else {
                 continue;
             };
-            let index = usize::from(*class);
-            let shared = *of_classes[index % CLASSES].get_or_insert_with(|| view.shared_by(index));
-            let interval = queue.interval((*port, *class), view, (shared, overflows), line);
+            let shared = Shared { alarms, ceiling };
+            let interval = queue.interval((*port, *class), view, shared, line);
             let change = interval
                 .and_then(|interval| queue.tuner.take(&interval, &self.settings, &self.model));
             changes.extend(change.map(|change| (*port, *class, change)));

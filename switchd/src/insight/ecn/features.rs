@@ -1,5 +1,6 @@
 //! What an interval was like, from two samples of counters.
 
+use crate::limits::{CELL, MAX_CELLS};
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::queue::LINE_OVERHEAD;
@@ -58,12 +59,16 @@ pub const FEATURES: usize = 7;
 /// Buckets that flows are counted in: see [`Sketch`](crate::traffic::sketch::Sketch).
 const BUCKETS: f64 = crate::traffic::sketch::BUCKETS as f64;
 
+/// Bytes of the largest buffer: no queue is longer.
+const QUEUE_MAX: u64 = MAX_CELLS as u64 * CELL as u64;
+
 /// A queue shorter than this part of a bandwidth-delay product is as good as none.
 const NO_QUEUE: f64 = 1.0 / 32.0;
 
 impl Features {
     /// Of the interval between two samples of a queue of this speed, whose bandwidth-delay product
-    /// is `unit` bytes and whose Kmax was `kmax`. `None`: nothing was sent and nothing waited.
+    /// is `unit` bytes and whose Kmax was `kmax`. `None`: nothing was sent and nothing waited, or
+    /// the counters began anew in between, for another port in the same place.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53 in an interval")]
     pub fn between(
         before: &Sample,
@@ -72,14 +77,17 @@ impl Features {
         kmax: u32,
     ) -> Option<Self> {
         let span = after.at.since(before.at);
-        let packets = after.packets.wrapping_sub(before.packets);
+        let packets = after.packets.checked_sub(before.packets)?;
+        let bytes = after.bytes.checked_sub(before.bytes)?;
+        let marked = after.marked.checked_sub(before.marked)?;
         let waited = after.byte_time.wrapping_sub(before.byte_time);
-        if span == Span::ZERO || packets == 0 && waited == 0 {
+        // The sum goes round at 2^64. Only another port's would make more of it than can wait.
+        let is_restarted = waited > span.nanos().saturating_mul(QUEUE_MAX);
+        if span == Span::ZERO || packets == 0 && waited == 0 || is_restarted {
             return None;
         }
-        let bytes = after.bytes.wrapping_sub(before.bytes) + LINE_OVERHEAD * packets;
+        let bytes = bytes + LINE_OVERHEAD * packets;
         let line = speed.bytes_in(span).max(1) as f64;
-        let marked = after.marked.wrapping_sub(before.marked);
         let flows = after.flows.unwrap_or_default();
         let unit = unit.max(1) as f64;
         let used = flows.buckets as f64;
@@ -331,8 +339,8 @@ mod tests {
         assert!((3..20).contains(&wanted), "{wanted}");
     }
 
-    /// SW-24: nothing to say about an interval in which nothing happened; and counters that begin
-    /// anew do no harm.
+    /// SW-24: nothing to say about an interval in which nothing happened, or in which counters
+    /// began anew because the port went and another one came. Only the sum over time goes round.
     #[test]
     fn idle_intervals_have_no_features() {
         let unit = (SPEED, 1);
@@ -351,5 +359,28 @@ mod tests {
         let found = Features::between(&before, &after, unit, 1).unwrap();
         assert!((found.queue - 2.0).abs() < 1e-9, "{found:?}");
         assert!(found.point().iter().all(|it| it.is_finite()));
+        let mut whole = sample(1, 100);
+        (whole.marked, whole.byte_time) = (50, 1 << 40);
+        let again = Sample {
+            at: Time::from_nanos(2_000_000),
+            ..whole
+        };
+        assert_eq!(Features::between(&whole, &again, unit, 1), None, "idle");
+        let restarts: [fn(&mut Sample); 4] = [
+            |it| it.packets = 3,
+            |it| it.bytes = 0,
+            |it| it.marked = 1,
+            |it| it.byte_time = 7,
+        ];
+        for restart in restarts {
+            let mut after = again;
+            after.packets += 5;
+            restart(&mut after);
+            assert_eq!(
+                Features::between(&whole, &after, unit, 1),
+                None,
+                "{after:?}"
+            );
+        }
     }
 }

@@ -18,9 +18,11 @@
 //!   model       the table of known scenarios, as a file
 //!   search      thresholds for a scenario that nobody knows
 //!   tuner       one queue: when it looks, moves, searches, rests, and gives up
+//!   alarms      which ports paused their peers or lost packets, of each class
 //!   controller  all queues of a switch
 //! ```
 
+mod alarms;
 mod controller;
 mod features;
 mod model;

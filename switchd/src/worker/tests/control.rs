@@ -327,6 +327,8 @@ fn headroom_ends() {
     }
     switch.run();
     assert_eq!(switch.dropped(DropReason::HeadroomFull), 5);
+    let lost = &switch.stats[0].ports[0].headroom_lost;
+    assert_eq!(lost.each_ref().map(|it| it.get()), [0, 0, 0, 5, 0, 0, 0, 0]);
     switch.pfc(1, 0);
     assert_eq!(switch.run()[1].len(), 20);
 }

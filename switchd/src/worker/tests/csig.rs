@@ -499,7 +499,8 @@ fn the_delay_is_the_time_in_the_device() {
     }
 }
 
-/// CS-2: nobody updates the tag of a trimmed packet, here or later.
+/// CS-2, CS-7: nobody updates the tag of a trimmed packet, here or later; mode pass-through leaves
+/// it as it is, D included.
 #[test]
 fn the_tag_of_a_trimmed_packet_is_final() {
     let mut switch = Switch::new(2, 1);
@@ -514,34 +515,39 @@ fn the_tag_of_a_trimmed_packet_is_final() {
     }
     policy.divide(4096, None).expect("room");
     switch.tables(|tables| tables.traffic = Arc::new(policy));
-    switch.know(&csig(vec![]));
     let hold = |classes| WorkerCommand::Hold {
         port: PortId(1),
         classes,
     };
-    switch.commands[0].send(hold(0b10)).expect("a worker");
-    switch.turn();
     let data = Udp {
         payload: 800,
         ..Udp::to("10.1.0.9")
     };
-    for form in Form::ALL {
-        let mut frame = data.frame();
-        assert!(set_dscp(&mut frame, 14, 8));
-        let tag = Tag::neutral(form, Signal::AvailableShare, 9);
-        (0..2).for_each(|_| switch.offer(0, &tagged(&frame, form, tag)));
+    for (sections, is_final) in [
+        (vec![], true),
+        (vec![of_port("p1", Mode::PassThrough)], false),
+    ] {
+        switch.know(&csig(sections));
+        switch.commands[0].send(hold(0b10)).expect("a worker");
+        switch.turn();
+        for form in Form::ALL {
+            let mut frame = data.frame();
+            assert!(set_dscp(&mut frame, 14, 8));
+            let tag = Tag::neutral(form, Signal::AvailableShare, 9);
+            (0..2).for_each(|_| switch.offer(0, &tagged(&frame, form, tag)));
+        }
+        let left = switch.run().swap_remove(1);
+        assert_eq!(left.len(), 3, "one fits in the queue, and waits there");
+        for frame in left {
+            let (tag, _) = untagged(&frame);
+            let (form, tag) = tag.expect("a tag");
+            let expected = Tag {
+                is_final,
+                ..Tag::neutral(form, Signal::AvailableShare, 9)
+            };
+            assert_eq!(tag, expected);
+        }
+        switch.commands[0].send(hold(0)).expect("a worker");
+        switch.run();
     }
-    let left = switch.run().swap_remove(1);
-    assert_eq!(left.len(), 3, "one fits in the queue, and waits there");
-    for frame in left {
-        let (tag, _) = untagged(&frame);
-        let (form, tag) = tag.expect("a tag");
-        let expected = Tag {
-            is_final: true,
-            ..Tag::neutral(form, Signal::AvailableShare, 9)
-        };
-        assert_eq!(tag, expected);
-    }
-    switch.commands[0].send(hold(0)).expect("a worker");
-    switch.run();
 }

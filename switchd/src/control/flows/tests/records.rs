@@ -21,6 +21,7 @@ fn record(v6: bool) -> Record {
         nak_at: Some(Time::from_nanos(1_500_000_000)),
         ingress: PortId(4),
         source_port: 0xc001,
+        traffic_class: 0x69,
         rtt: Some(Span::from_nanos(8123)),
         rate: None,
         reason: EndReason::Idle,
@@ -100,6 +101,7 @@ fn messages_are_as_the_standard_has_them() {
         (8, 1_700_000_001_000),
         (8, 1_700_000_002_000),
         (1, 1),
+        (1, 0x69),
         (4, 7),
         (4, 0x12_3456),
         (8, 1),
@@ -178,7 +180,7 @@ fn collectors_come_and_go() {
 const PACKETS: usize = 25;
 const LAST: usize = 41;
 const REASON: usize = 49;
-const RECORD: usize = 107;
+const RECORD: usize = 108;
 
 /// SW-50: of ten thousand flows, which is what the table has room for, each direction is told
 /// within a second of when it is due, whether they end one after another or together; all packets

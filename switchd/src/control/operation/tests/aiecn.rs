@@ -1,16 +1,23 @@
 //! Thresholds that follow the traffic, between counters and reloads.
 
 use super::*;
+use crate::drop::DropReason;
 
-/// A full line whose packets are marked, for one interval of 10 ms.
+/// A full line whose packets are marked, for one interval of 10 ms. All come from the second port.
 fn congest(bench: &mut Bench, interval: u64) {
+    congest_from(bench, interval, 0b10);
+}
+
+/// The same, from these ports.
+fn congest_from(bench: &mut Bench, interval: u64, ports: u64) {
     let queue = &bench.state.workers[0].stats.ports[0].queues[3];
     queue.sent_packets.add(8000);
     queue.sent_bytes.add(8000 * 1540);
     queue.marked_packets.add(4000);
     queue.byte_time.add(40_000 * 10_000_000);
     queue.flows.answered.set(queue.flows.asked.get());
-    queue.flows.sources.set(2);
+    queue.flows.sources.set(1);
+    queue.flows.feeders[0].set(ports);
     let now = Time::from_nanos(interval * 10_000_000);
     bench.state.follow_traffic(now);
 }
@@ -87,4 +94,108 @@ fn thresholds_follow_the_traffic() {
     congest(&mut bench, 31);
     let answer = bench.show(Topic::Aiecn);
     assert!(matches!(answer, Answer::Aiecn(report) if report.queues.is_empty()));
+}
+
+/// `[qos.aiecn]` with this mode, of a queue that marks above `max_bytes`.
+fn following(mode: &str, max_bytes: u32) -> String {
+    format!(
+        "{LOSSLESS}[qos.queue.wred]\nmin_bytes = 15000\nmax_bytes = {max_bytes}\n\
+         [qos.aiecn]\nmode = \"{mode}\"\n"
+    )
+}
+
+/// What is being done about queue 3 of the first port.
+fn stage(bench: &Bench) -> String {
+    let report = bench.state.aiecn_report(Time::from_nanos(1));
+    report.queues[0].state.clone()
+}
+
+/// SW-24: pauses and losses from before a queue is looked after are no news, whether the mode has
+/// changed or its thresholds in the configuration. Those from then on are.
+#[test]
+fn what_was_paused_and_lost_before_is_no_news() {
+    let mut bench = Bench::new(LOSSLESS);
+    let stats = bench.state.workers[0].stats.clone();
+    stats.ports[1].pauses[3].sent_xoff.add(7);
+    stats.ports[0].queues[3].dropped_packets.add(3);
+    let mut interval = 0;
+    for (mode, max_bytes) in [
+        ("ai", 60_000),
+        ("ai", 50_000),
+        ("off", 50_000),
+        ("ai", 50_000),
+    ] {
+        bench.write(&following(mode, max_bytes));
+        bench.state.reload().unwrap();
+        for _ in 0..3 {
+            interval += 1;
+            congest(&mut bench, interval);
+            if mode == "ai" {
+                assert_ne!(stage(&bench), "fallback", "interval {interval}");
+            }
+        }
+    }
+    stats.ports[1].pauses[3].sent_xoff.add(1);
+    congest(&mut bench, interval + 1);
+    assert_eq!(stage(&bench), "fallback");
+}
+
+/// SW-24: pauses and losses concern a queue if they are of its class, and of ports that feed it or
+/// its own. What happens to others costs it nothing.
+#[test]
+fn alarms_are_about_the_queue() {
+    type Event = fn(&WorkerStats);
+    let concern: [(&str, Event); 4] = [
+        ("pause", |it| it.ports[1].pauses[3].sent_xoff.add(1)),
+        ("PAUSE of the link", |it| it.ports[1].link_pauses[1].add(1)),
+        ("refused", |it| it.ports[0].queues[3].dropped_packets.add(1)),
+        ("headroom", |it| it.ports[1].headroom_lost[3].add(1)),
+    ];
+    let others: [(&str, Event); 7] = [
+        ("pause of another port", |it| {
+            it.ports[0].pauses[3].sent_xoff.add(1);
+        }),
+        ("pause of another class", |it| {
+            it.ports[1].pauses[4].sent_xoff.add(1);
+        }),
+        ("PAUSE of another link", |it| {
+            it.ports[0].link_pauses[1].add(1);
+        }),
+        ("refused by another queue", |it| {
+            it.ports[0].queues[4].dropped_packets.add(1);
+            it.ports[1].queues[3].dropped_packets.add(1);
+        }),
+        ("headroom of another port", |it| {
+            it.ports[0].headroom_lost[3].add(1);
+            it.ports[0].drops[DropReason::HeadroomFull.index()].add(1);
+        }),
+        ("headroom of another class", |it| {
+            it.ports[1].headroom_lost[4].add(1);
+            it.ports[1].drops[DropReason::HeadroomFull.index()].add(1);
+        }),
+        ("pauses received", |it| {
+            it.ports[1].pauses[3].received_xoff.add(1);
+            it.ports[1].link_pauses[0].add(1);
+        }),
+    ];
+    let all = concern.map(|it| (it, true)).into_iter();
+    for ((name, event), concerns) in all.chain(others.map(|it| (it, false))) {
+        let mut bench = Bench::new(LOSSLESS);
+        bench.write(&following("ai", 60_000));
+        bench.state.reload().unwrap();
+        (1..4).for_each(|interval| congest(&mut bench, interval));
+        event(&bench.state.workers[0].stats);
+        congest(&mut bench, 4);
+        assert_eq!(stage(&bench) == "fallback", concerns, "{name}");
+    }
+    // Who feeds it is not known yet: it may be any port.
+    let mut bench = Bench::new(LOSSLESS);
+    bench.write(&following("ai", 60_000));
+    bench.state.reload().unwrap();
+    (1..4).for_each(|interval| congest(&mut bench, interval));
+    bench.state.workers[0].stats.ports[0].pauses[3]
+        .sent_xoff
+        .add(1);
+    congest_from(&mut bench, 4, 0);
+    assert_eq!(stage(&bench), "fallback");
 }

@@ -15,11 +15,9 @@ use crate::edge::region::Released;
 use crate::limits;
 use crate::net::{port::NetPort, sleep::Sleeper};
 use crate::verbs::{PortId, Speeds};
-use crate::worker::{Published, Worker};
+use crate::worker::{Published, Worker, thread};
 use common::config::Loaded;
-use common::sys::{Waker, monotonic};
-use common::time::{Span, Time};
-use common::units::Rate;
+use common::sys::Waker;
 use common::wire::Mac;
 use common::xdp::netdev::Device;
 use common::xdp::queue::QueueIo;
@@ -51,12 +49,6 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Regions that may wait to be unmapped; beyond it the worker does it itself.
 const RELEASED_REGIONS: usize = 1024;
-
-/// Sleeps shorter than this are not worth their system calls, if the pacer can catch up after them.
-const NAP: Span = Span::from_micros(50);
-
-/// How often a worker that does not sleep looks for doorbells of sessions that were long quiet.
-const LOOK: Span = Span::from_micros(50);
 
 /// Why the daemon cannot start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -334,7 +326,7 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     let published = engine.published();
     let thread = std::thread::Builder::new()
         .name("hostd-worker".to_owned())
-        .spawn(move || work(engine, sleeper, pacer_burst))?;
+        .spawn(move || thread::run(engine, sleeper, pacer_burst))?;
     Ok(Running {
         worker,
         notices,
@@ -351,48 +343,6 @@ impl Running {
         let joined = tokio::task::spawn_blocking(move || self.thread.join()).await;
         if !matches!(joined, Ok(Ok(()))) {
             tracing::error!("the worker thread ended badly");
-        }
-    }
-}
-
-/// The shortest sleep at a speed: meanwhile the line carries at most half of the pacer's burst.
-fn nap_at(speed: Rate, pacer_burst: u32) -> Span {
-    NAP.min(speed.time_for(u64::from(pacer_burst / 2)))
-}
-
-/// The worker's thread: turns while there is work, sleep otherwise.
-fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer_burst: u32) {
-    let mut nap = (Rate::default(), NAP);
-    let mut look = Time::ZERO;
-    loop {
-        let now = monotonic();
-        let turn = worker.turn(now);
-        if turn.stop {
-            break;
-        }
-        if turn.work > 0 || turn.deadline <= now {
-            if now >= look && worker.has_dormant() {
-                look = now + LOOK;
-                if let Err(error) = sleeper.look() {
-                    tracing::error!(%error, "cannot look for doorbells");
-                    break;
-                }
-                worker.rang(sleeper.rang());
-            }
-            continue;
-        }
-        worker.publish_now(now);
-        if !worker.may_sleep() {
-            continue;
-        }
-        if nap.0 != worker.pacing() {
-            nap = (worker.pacing(), nap_at(worker.pacing(), pacer_burst));
-        }
-        let slept = sleeper.sleep(turn.deadline.max(now + nap.1));
-        worker.wake_up(sleeper.rang());
-        if let Err(error) = slept {
-            tracing::error!(%error, "cannot sleep");
-            break;
         }
     }
 }
@@ -632,19 +582,5 @@ async fn tell_status(sources: Sources) {
             told = text;
         }
         tokio::time::sleep(STATUS_INTERVAL).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn naps_are_short_on_fast_lines() {
-        assert_eq!(nap_at(Rate::from_gbps(1), 128 * 1024), NAP);
-        let fast = nap_at(Rate::from_gbps(100), 128 * 1024);
-        // The time is rounded up, so a byte more than half may pass.
-        assert!(Rate::from_gbps(100).bytes_in(fast) <= 64 * 1024 + 13);
-        assert!(fast >= Span::from_micros(5));
     }
 }

@@ -1,7 +1,7 @@
 //! A switch of the simulation: switchd's worker and its route programming, with simulated ports and
 //! a kernel whose tables are written from the plan.
 
-use super::collective::{own_address, parents};
+use super::collective::{children, own_address, parents};
 use super::following::Following;
 use super::network::{Hop as PlannedHop, NodeId, Plan};
 use super::queue::{DeviceQueue, Outbox, WireTime};
@@ -235,7 +235,8 @@ impl Switch {
         self.program(Time::ZERO);
     }
 
-    /// The switch is asked at its own addresses, and asks those above at theirs.
+    /// The switch is asked at its own addresses, asks those above at theirs, and answers those
+    /// below.
     fn learn_of_jobs(&mut self, plan: &Plan, node: NodeId) {
         for (&link, port) in plan.nodes[node.index()].ports.iter().zip(0_u16..) {
             let own = plan.links[link].address(node);
@@ -243,6 +244,10 @@ impl Switch {
         }
         for (_, port, address) in parents(plan, node) {
             self.route(address.into(), &[(port, None)]);
+        }
+        for (address, port, gateway) in children(plan, node) {
+            let gateway = Some(gateway).filter(|it| *it != address);
+            self.route(address.into(), &[(port, gateway)]);
         }
     }
 

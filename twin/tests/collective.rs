@@ -95,6 +95,77 @@ fn exchanges_are_levels() {
     assert!(times[2] * 10 <= times[0] * 13, "{times:?}");
 }
 
+/// 16 hosts in four pods, each with two leaves and two switches above them, and two more above each
+/// of those.
+const PODS: &str = "[topology]\nkind = \"fat-tree\"\nk = 4\n";
+
+/// SW-40: three levels by the same state machine, one tree or two at each: everybody has the sum,
+/// each leaf sends each chunk up once, and each pod does, so uplinks carry the vector once at either
+/// level.
+#[test]
+fn members_of_several_pods_have_the_sum() {
+    for (trees, deterministic, ip) in [(1, false, 4), (2, true, 6)] {
+        let text = format!(
+            "{PODS}ip = {ip}\n[[job]]\nsize = \"256KiB\"\ntrees = {trees}\n\
+             deterministic = {deterministic}\ncount = 3\n"
+        );
+        let outcome = outcome(&text);
+        time(&outcome);
+        let chunks = 3 * (256_u64 << 10).div_ceil(1400);
+        let jobs = &outcome.totals.jobs;
+        assert_eq!(jobs["sent"], 16 * chunks);
+        assert_eq!(jobs["sent_up"], 8 * chunks + 4 * chunks);
+        assert_eq!(jobs.get("sent_up_again"), None);
+        assert_eq!(outcome.jobs[0].trees, trees);
+        for (uplinks, of) in [("uplink_bytes", 8), ("farther_up_bytes", 4)] {
+            let each = jobs[uplinks] / of;
+            assert!(each * 10 <= 11 * 3 * (256 << 10), "{uplinks}: {each}");
+        }
+    }
+}
+
+/// SW-40: a small collective takes as many exchanges as there are levels: each adds as much as the
+/// one before, and more members add next to nothing.
+#[test]
+fn each_level_is_one_exchange() {
+    let small = "[[job]]\nsize = \"1024B\"\n";
+    let star = format!("{STAR}{small}");
+    let two = format!("{}{small}", leaf_spine(2, 1, 4));
+    let many = format!("[topology]\nkind = \"fat-tree\"\nk = 8\n{small}");
+    let three = format!("{PODS}{small}");
+    let [one, two, three, many] = [star, two, three, many].map(|text| time(&outcome(&text)));
+    println!("{one}, {two}, {three} ns at one to three levels, {many} with 128 members");
+    let level = two - one;
+    assert!((three - two) * 10 <= level * 13, "{one} {two} {three}");
+    assert!(many * 10 <= three * 13, "{three} {many}");
+}
+
+/// SW-42: with three levels a host that dies is named to all others, in its own pod and elsewhere,
+/// within three seconds; for a switch nobody is.
+#[test]
+fn with_three_levels_all_are_told_the_same() {
+    for (node, error) in [
+        ("h6", "member_lost (rank 5)"),
+        ("edge3", "member_lost"),
+        ("aggr3", "parent_lost"),
+        ("core1", "parent_lost"),
+    ] {
+        let text = format!(
+            "{PODS}[[job]]\nsize = \"4MiB\"\ncount = 12\ntrees = 2\n\
+             [[fault]]\nkind = \"crash\"\nnode = \"{node}\"\nfrom = \"2ms\"\n"
+        );
+        let outcome = outcome(&text);
+        let job = &outcome.jobs[0];
+        assert_eq!(job.done, 0, "{node}: {job:?}");
+        assert!(job.error.split(", ").any(|it| it == error), "{job:?}");
+        assert!(job.time_ns.is_some_and(|it| it < 5_000_000_000), "{job:?}");
+        if node == "h6" {
+            assert_eq!((job.failed, job.died, &job.error[..]), (15, 1, error));
+            assert!(job.time_ns.is_some_and(|it| it < 3_000_000_000), "{job:?}");
+        }
+    }
+}
+
 /// SW-42: what is lost is noticed by what comes after it. Of 48 members each chunk lacks somebody's
 /// contribution or result, and yet only what is lost twice, and the end, wait for time-outs; so
 /// does joining, which is repeated each tenth of a second.

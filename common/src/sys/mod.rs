@@ -4,12 +4,14 @@
 //! arguments.
 
 pub mod alloc;
+mod awake;
 mod link;
 mod memory;
 mod rights;
 mod signal;
 mod wait;
 
+pub use awake::Awake;
 pub use link::LinkSocket;
 pub use memory::{
     Access, Mapping, MappingError, MemlockError, create_memfd, memlock_limit, raise_memlock,

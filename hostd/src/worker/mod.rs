@@ -15,7 +15,10 @@
 //! they would leave through, and for room in its ring.
 //!
 //! The turn orders these and holds no policy. It takes the time as an argument and never waits;
-//! between turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
+//! between turns without work the thread (`thread`) sleeps (`net::sleep`) until the engine's next
+//! deadline.
+
+pub(crate) mod thread;
 
 use crate::edge::command::{Command, ControlHandle, Report, SessionId};
 use crate::edge::region::{Released, SharedMemory};
@@ -174,6 +177,12 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     /// The engine, for reports.
     pub fn engine(&self) -> &Engine<M> {
         &self.engine
+    }
+
+    /// Messages that members of jobs have sent and awaited so far: more follow soon.
+    pub fn collective_messages(&self) -> u64 {
+        let sums = &self.engine.statistics().collective.sums;
+        sums.contributions + sums.results
     }
 
     /// Free frames at hand.

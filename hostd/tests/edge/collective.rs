@@ -101,6 +101,50 @@ fn applications_reduce_through_the_switch() {
     assert!(counted.sums.retransmissions > 0);
 }
 
+/// HT-50: members join, and await collectives, as futures in one thread; an end that nobody awaits
+/// any more harms no other one.
+#[test]
+fn members_are_futures() {
+    let (daemon, peer) = alone(&settings());
+    let _leaf = Leaf::start(peer, Switch::new(JOB, 2, None, 0));
+    let contexts = [0, 1].map(|_| daemon.application());
+    let memory = |context: &Context| {
+        let region = context.allocate(64, Access::LOCAL_WRITE).expect("memory");
+        region.write(0, &1_u64.to_le_bytes()).expect("inside");
+        region
+    };
+    let regions = [0, 1].map(|rank| memory(&contexts[rank]));
+    let slices = [0, 1].map(|rank| regions[rank].slice(0, 8).expect("inside"));
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let terms = [0, 1].map(|rank| membership(rank, 2));
+        let join = |rank: usize| Member::join_async(&contexts[rank], &terms[rank]);
+        let (one, two) = tokio::join!(join(0), join(1));
+        let (mut one, mut two) = (one.expect("joined"), two.expect("joined"));
+        let first = one.start_allreduce(SUM, slices[0], slices[0]);
+        let waits = one.wait_async(first.expect("posted"));
+        let soon = Duration::from_millis(100);
+        assert!(tokio::time::timeout(soon, waits).await.is_err());
+        let late = two.start_allreduce(SUM, slices[1], slices[1]);
+        two.wait_async(late.expect("posted"))
+            .await
+            .expect("reduced");
+        let own = one.start_barrier().expect("posted");
+        let other = two.start_barrier().expect("posted");
+        let (own, other) = tokio::join!(one.wait_async(own), two.wait_async(other));
+        assert!(own.is_ok() && other.is_ok(), "{own:?} {other:?}");
+        assert_eq!(regions.each_ref().map(|it| numbers(it, 8)), [[2], [2]]);
+        let alone = one.start_barrier().expect("posted");
+        drop(two);
+        let error = one.wait_async(alone).await.expect_err("the other left");
+        let Error::Collective { reason, rank, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!((reason, rank), (FailureReason::MemberLeft, Some(1)));
+    });
+}
+
 /// HT-50: when an application dies, the others learn its rank, within seconds.
 #[test]
 fn a_lost_application_is_named() {

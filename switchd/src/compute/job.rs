@@ -164,7 +164,7 @@ impl Job {
     pub(super) fn verdict(&self, reason: Reason, world: Option<u16>) -> Verdict {
         Verdict {
             reason,
-            level: 0,
+            level: u8::try_from(self.terms.levels().len()).unwrap_or(u8::MAX),
             world,
             generation: self.terms.generation,
         }

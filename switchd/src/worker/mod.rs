@@ -399,6 +399,11 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
+    /// Messages of jobs so far: more follow soon.
+    pub(super) fn messages_of_jobs(&self) -> u64 {
+        self.stats.compute.taken.get()
+    }
+
     /// The thread sleeps now, until then at the latest.
     pub(super) fn sleeps_until(&mut self, until: Time) {
         self.due = self.due.min(until);

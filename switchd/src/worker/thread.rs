@@ -4,6 +4,9 @@
 //!   turn ──work──▶ turn
 //!     │ none
 //!     ▼
+//!   stay awake for a while after a message of a job, and give the core to others meanwhile
+//!     │
+//!     ▼
 //!   look on for a while (spin) ──none──▶ park, sleep in ppoll: the queues' sockets, the waker,
 //!                                        the worker's deadline, at most HEARTBEAT
 //! ```
@@ -14,7 +17,7 @@
 use crate::worker::Worker;
 use crate::worker::events::WorkerEvent;
 use common::sync::counter::Counter;
-use common::sys::{PollSet, Waker, monotonic};
+use common::sys::{Awake, PollSet, Waker, monotonic};
 use common::time::{Span, Time};
 use common::xdp::queue::QueueIo;
 use crossbeam_channel::Sender;
@@ -60,6 +63,7 @@ impl WorkerThread {
         self.prepare(worker.id());
         let mut poll = PollSet::new();
         let mut idle_since = None;
+        let mut awake = Awake::new();
         while !self.stop.load(Ordering::Acquire) {
             let now = monotonic();
             let turn = worker.turn(now);
@@ -71,8 +75,13 @@ impl WorkerThread {
             if !self.events.is_empty() {
                 self.control.wake();
             }
+            let stays = awake.stays(worker.messages_of_jobs(), now);
             if turn.work > 0 || self.busy_poll {
                 idle_since = None;
+                continue;
+            }
+            if stays {
+                awake.give_way(now);
                 continue;
             }
             let since = *idle_since.get_or_insert(now);

@@ -10,16 +10,16 @@ use lab::privileged;
 use crate::rig::{AtEnd, Rig, check, told_by_root};
 
 /// A laboratory of two leaves, a spine and four hosts whose daemons have a secret: all have the
-/// same, but for the last host, which has the one that is given.
-fn sealed(name: &str, last: char) -> Rig {
+/// same, but for the last host, which has the one that is given. All ask by IPv6 if told so.
+fn sealed(name: &str, last: char, v6: bool) -> Rig {
     let rig = Rig::new(name, [2, 1, 4]);
     for switch in rig.switches() {
-        rig.give_secret(switch, 'a');
+        rig.give_secret(switch, 'a', v6);
     }
     for host in ["h1", "h2", "h3"] {
-        rig.give_secret(host, 'a');
+        rig.give_secret(host, 'a', v6);
     }
-    rig.give_secret("h4", last);
+    rig.give_secret("h4", last, v6);
     rig
 }
 
@@ -34,13 +34,18 @@ fn untagged(rig: &Rig, node: &str) -> u64 {
 }
 
 /// SW-42, HT-50: hosts and switches with a secret seal what they say for a group, which has exact
-/// results through two levels; none of them refuses what another one has sealed.
+/// results through two levels, by IPv4 and by IPv6; none of them refuses what another one has
+/// sealed.
 #[test]
 fn a_group_with_keys_goes_through_the_switches() {
-    if !privileged() {
-        return;
+    if privileged() {
+        goes_through_the_switches(false);
+        goes_through_the_switches(true);
     }
-    let rig = sealed("gkeys", 'a');
+}
+
+fn goes_through_the_switches(v6: bool) {
+    let rig = sealed(if v6 { "gkeys6" } else { "gkeys" }, 'a', v6);
     let member = |context: Context, mut group: Group| {
         for (seed, len) in [4, 1_400, 1_404, 100_000, 1 << 20].into_iter().enumerate() {
             check(&context, &mut group, len, seed as u64).unwrap();
@@ -48,7 +53,7 @@ fn a_group_with_keys_goes_through_the_switches() {
         group.barrier().unwrap();
         assert!(group.uses_switches(), "{:?}", group.fallback());
     };
-    rig.group(4, member, || {});
+    rig.group_at(rig.root_by(v6), 4, member, || {});
     for switch in rig.switches() {
         let added = rig.metric(switch, "switchd_compute_contributions_total");
         // Of two members each, all chunks of all vectors.
@@ -68,10 +73,14 @@ fn a_group_with_keys_goes_through_the_switches() {
 /// because of which rank. Another group of the same leaves stays with the switches.
 #[test]
 fn a_host_with_another_key_is_left_out() {
-    if !privileged() {
-        return;
+    if privileged() {
+        leaves_another_key_out(false);
+        leaves_another_key_out(true);
     }
-    let rig = sealed("gkeyodd", 'b');
+}
+
+fn leaves_another_key_out(v6: bool) {
+    let rig = sealed(if v6 { "gkeyodd6" } else { "gkeyodd" }, 'b', v6);
     let over = AtomicUsize::new(0);
     let unharmed = |context: Context, mut group: Group| {
         let mut rounds = 0;
@@ -93,9 +102,9 @@ fn a_host_with_another_key_is_left_out() {
         assert!(!group.uses_switches());
         group.fallback().expect("h4 has another secret")
     };
-    rig.group(3, unharmed, || {
+    rig.group_at(rig.root_by(v6), 3, unharmed, || {
         let _over = AtEnd(&over, 1);
-        let fallbacks = rig.group(4, refused, || {});
+        let fallbacks = rig.group_at(rig.root_by(v6), 4, refused, || {});
         println!("{}", fallbacks[0]);
         for fallback in fallbacks {
             assert_eq!((fallback.rank, fallback.done), (Some(3), 0), "{fallback}");

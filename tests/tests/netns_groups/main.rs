@@ -9,4 +9,5 @@ mod levels;
 mod rig;
 mod silent;
 mod spines;
+mod tiers;
 mod trouble;

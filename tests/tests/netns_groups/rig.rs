@@ -39,6 +39,15 @@ impl Rig {
     /// Changes what a switch computes by, or how a host takes part in that, and starts its daemon
     /// again.
     pub(crate) fn configure(&self, node: &str, key: &str, value: impl Into<toml::Value>) {
+        self.configure_all(node, [(key, value.into())]);
+    }
+
+    /// Changes several such keys.
+    pub(crate) fn configure_all<'a>(
+        &self,
+        node: &str,
+        pairs: impl IntoIterator<Item = (&'a str, toml::Value)>,
+    ) {
         let (file, section) = match self.lab.hosts().contains(&node) {
             true => ("hostd.toml", "collective"),
             false => ("switchd.toml", "compute"),
@@ -47,17 +56,31 @@ impl Rig {
         let text = std::fs::read_to_string(&path).unwrap();
         let mut all: toml::Table = text.parse().unwrap();
         let section = all[section].as_table_mut().unwrap();
-        section.insert(key.to_owned(), value.into());
+        let pairs = pairs.into_iter();
+        section.extend(pairs.map(|(key, value)| (key.to_owned(), value)));
         std::fs::write(&path, all.to_string()).unwrap();
         self.lab.restart(node).unwrap();
     }
 
-    /// Gives a daemon a secret, a digit 64 times, and starts it again.
-    pub(crate) fn give_secret(&self, node: &str, digit: char) {
+    /// Gives a daemon a secret, a digit 64 times, and starts it again. With IPv6 it also asks by that
+    /// from now on: a host its leaf, a leaf the spines.
+    pub(crate) fn give_secret(&self, node: &str, digit: char, v6: bool) {
         let file = node_dir(self.lab.name(), node).join("compute.secret");
         let secret: String = std::iter::repeat_n(digit, 64).collect();
         std::fs::write(&file, secret).unwrap();
-        self.configure(node, "secret_file", file.display().to_string());
+        let mut pairs = vec![("secret_file", file.display().to_string().into())];
+        let plan = self.lab.plan();
+        let above = plan.links.iter().filter(|link| link.lower.node == node);
+        let address = |node: &str| plan.address(node, v6).unwrap().to_string();
+        if self.lab.hosts().contains(&node) {
+            let mut leaves = above.map(|link| &link.upper.node);
+            pairs.push(("leaf", address(leaves.next().unwrap()).into()));
+        } else if node.starts_with("leaf") {
+            let parents = above.map(|link| link.upper.addresses[usize::from(v6)].0.to_string());
+            pairs.push(("parents", parents.collect::<Vec<_>>().into()));
+            pairs.push(("address", address(node).into()));
+        }
+        self.configure_all(node, pairs);
     }
 
     /// The value of a metric without labels of a daemon.
@@ -77,8 +100,13 @@ impl Rig {
 
     /// Where rank 0 of the next group waits.
     pub(crate) fn root(&self) -> SocketAddr {
+        self.root_by(false)
+    }
+
+    /// The same, by IPv6 if told so.
+    pub(crate) fn root_by(&self, v6: bool) -> SocketAddr {
         let port = self.port.fetch_add(1, Ordering::Relaxed);
-        SocketAddr::new(self.lab.host("h1").address(false), port)
+        SocketAddr::new(self.lab.host("h1").address(v6), port)
     }
 
     /// A session with the daemon of the host of a rank.

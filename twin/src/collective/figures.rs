@@ -3,6 +3,7 @@
 use super::Job;
 use crate::app::MemberEnd;
 use crate::fabric::{Fabric, Node};
+use crate::network::{LinkId, NodeId};
 use crate::simulation::running::Running;
 use crate::totals::add;
 use common::time::Time;
@@ -65,7 +66,7 @@ impl JobFigures {
             job: job.name.clone(),
             members: job.hosts.len(),
             leaves: running.seating.leaves.len(),
-            trees: running.seating.spines.len(),
+            trees: running.seating.trees(),
             collectives: job.tasks.len(),
             bytes: job.tasks.iter().map(|it| u64::from(it.len)).sum(),
             done: count(|end| *end == MemberEnd::Done),
@@ -124,20 +125,37 @@ pub(crate) fn sums<const BYTES: bool>(
             Node::Tester(_) => {}
         }
     }
-    let mut uplinks = BTreeSet::new();
+    let (mut of_leaves, mut farther_up) = (BTreeSet::new(), BTreeSet::new());
     for seating in jobs.iter().map(|it| &it.seating) {
-        for (leaf, _) in &seating.leaves {
-            for spine in &seating.spines {
-                let links = fabric.plan.links_between(*leaf, *spine);
-                uplinks.extend(links.map(|link| (link, *leaf)));
+        let leaf = |leaf: &(NodeId, Vec<u16>)| vec![leaf.0];
+        let mut below: Vec<Vec<NodeId>> = seating.leaves.iter().map(leaf).collect();
+        for (level, branches) in seating.above.iter().enumerate() {
+            let uplinks = if level == 0 {
+                &mut of_leaves
+            } else {
+                &mut farther_up
+            };
+            for branch in branches {
+                let switches = branch.below.iter().flat_map(|place| &below[*place]);
+                for (from, to) in
+                    switches.flat_map(|it| branch.switches.iter().map(move |to| (*it, *to)))
+                {
+                    let links = fabric.plan.links_between(from, to);
+                    uplinks.extend(links.map(|link| (link, from)));
+                }
             }
+            below = branches.iter().map(|it| it.switches.clone()).collect();
         }
     }
-    let wires = uplinks.into_iter().map(|(link, leaf)| {
-        let wires = &fabric.wires[2 * link..2 * link + 2];
-        let wire = wires.iter().find(|it| it.from.node == leaf);
-        wire.map_or(0, |it| it.count.bytes)
-    });
-    add(&mut sums, "uplink_bytes", wires.sum());
+    let carried = |uplinks: BTreeSet<(LinkId, NodeId)>| {
+        let wires = uplinks.into_iter().map(|(link, from)| {
+            let wires = &fabric.wires[2 * link..2 * link + 2];
+            let wire = wires.iter().find(|it| it.from.node == from);
+            wire.map_or(0, |it| it.count.bytes)
+        });
+        wires.sum::<u64>()
+    };
+    add(&mut sums, "uplink_bytes", carried(of_leaves));
+    add(&mut sums, "farther_up_bytes", carried(farther_up));
     sums
 }

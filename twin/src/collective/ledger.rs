@@ -4,7 +4,8 @@
 //! member is a prefix of each result. The first member that gets a piece has it checked against the
 //! vectors; all others must have the same bits.
 
-use super::{Job, Seating, Task, values};
+use super::values::{self, Order};
+use super::{Job, Seating, Task};
 use crate::check::Check;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,8 +21,7 @@ const APART: u32 = 32;
 pub struct Ledger {
     seed: u64,
     tasks: Vec<Task>,
-    /// World ranks by leaf.
-    leaves: Vec<Vec<u16>>,
+    order: Order,
     deterministic: bool,
     /// By collective: members that have posted it.
     posted: Vec<usize>,
@@ -43,11 +43,10 @@ pub struct Part {
 impl Ledger {
     /// Nothing has come yet; the vectors follow from `seed`.
     pub fn new(job: &Job, seating: &Seating, seed: u64) -> Rc<RefCell<Self>> {
-        let leaves = seating.leaves.iter().map(|it| it.1.clone()).collect();
         Rc::new(RefCell::new(Self {
             seed,
             tasks: job.tasks.clone(),
-            leaves,
+            order: Order::of(seating),
             deterministic: job.deterministic,
             posted: vec![0; job.tasks.len()],
             came: vec![Vec::new(); job.tasks.len()],
@@ -87,13 +86,13 @@ impl Ledger {
             return Ok(());
         }
         let offset = (at + known) as u64;
-        let (seed, leaves) = (self.seed, &self.leaves);
+        let (seed, order) = (self.seed, &self.order);
         if values::depends_on_order(&task) && !self.deterministic {
-            if values::out_of_bounds(seed, &task, leaves, offset, new).is_some() {
+            if values::out_of_bounds(seed, &task, order, offset, new).is_some() {
                 return Err("no order of the members gives that".to_owned());
             }
         } else {
-            let right = values::exact(seed, &task, leaves, offset, new.len());
+            let right = values::exact(seed, &task, order, offset, new.len());
             if !values::is_same(&task, &right, new) {
                 return Err("that is not what comes of the vectors".to_owned());
             }
@@ -193,7 +192,7 @@ impl Part {
     pub fn complete(&self, number: usize, well: bool, byte_len: u32) {
         let ledger = &mut *self.ledger.borrow_mut();
         let (task, world) = (ledger.tasks[number], self.world);
-        let members: usize = ledger.leaves.iter().map(Vec::len).sum();
+        let members = ledger.order.members().count();
         let has = self.written[number];
         let what = format!("rank {world}, collective {number} ({:?})", task.work);
         if well && ledger.posted[number] < members {

@@ -21,7 +21,8 @@ pub mod values;
 use super::network::{NodeId, Plan};
 use common::time::Span;
 use common::wire::compute::Work;
-use hostd_client::abi::collective::{Level, Membership};
+use hostd_client::abi::collective::{LEVELS_MAX, Level, Membership};
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 /// A collective of a job.
@@ -70,7 +71,8 @@ pub struct Job {
     pub start: Span,
     /// The hosts of its members, by world rank. A host may have several.
     pub hosts: Vec<NodeId>,
-    /// Spines that share its chunks, if it has members at several leaves.
+    /// Switches above each leaf that share its chunks, if it has members at several leaves, and
+    /// farther up as many of them as each switch there has above.
     pub trees: u16,
     /// Slots that it asks for.
     pub slots: u16,
@@ -87,8 +89,20 @@ pub struct Job {
 pub struct Seating {
     /// The leaves, each with the world ranks of its members in the order of their ranks there.
     pub leaves: Vec<(NodeId, Vec<u16>)>,
-    /// The switches above that the job uses: none if all members are at one leaf.
-    pub spines: Vec<NodeId>,
+    /// The levels above that the job uses, the nearest first: none if all members are at one leaf,
+    /// and of the last one there is one branch.
+    pub above: Vec<Vec<Branch>>,
+}
+
+/// What joins the same switches of a level: leaves, or branches of the level below.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The switches that share its chunks, by tree.
+    pub switches: Vec<NodeId>,
+    /// Places of what joins them in the level below, by rank.
+    pub below: Vec<usize>,
+    /// How many trees each switch below has here.
+    pub trees: usize,
 }
 
 /// The switch that a host asks.
@@ -103,28 +117,70 @@ pub fn leaf_address(plan: &Plan, host: NodeId) -> IpAddr {
     plan.links[link].address(leaf_of(plan, host))
 }
 
-/// The address from which a switch asks those above, if it has hosts: that which its hosts ask it
-/// at.
-pub fn own_address(plan: &Plan, switch: NodeId) -> Option<IpAddr> {
-    let mut links = plan.nodes[switch.index()].ports.iter();
-    let link = links.find(|link| plan.links[**link].across(switch).node.index() < plan.hosts)?;
-    Some(plan.links[*link].address(switch))
+/// How far each node is above the hosts: they are at 0, the switches that have hosts at 1.
+fn heights(plan: &Plan) -> Vec<usize> {
+    let mut heights = vec![usize::MAX; plan.nodes.len()];
+    heights[..plan.hosts].fill(0);
+    let mut next: VecDeque<NodeId> = plan.host_ids().collect();
+    while let Some(node) = next.pop_front() {
+        for link in &plan.nodes[node.index()].ports {
+            let across = plan.links[*link].across(node).node;
+            if heights[across.index()] == usize::MAX {
+                heights[across.index()] = heights[node.index()] + 1;
+                next.push_back(across);
+            }
+        }
+    }
+    heights
 }
 
-/// The switches above one that has hosts, with the port that each is behind and the address that it
-/// is asked at: those neighbours that have none.
-pub fn parents(plan: &Plan, switch: NodeId) -> Vec<(NodeId, u16, IpAddr)> {
-    if own_address(plan, switch).is_none() {
-        return Vec::new();
+/// Whether a switch has hosts.
+pub fn is_leaf(plan: &Plan, switch: NodeId) -> bool {
+    let mut links = plan.nodes[switch.index()].ports.iter();
+    links.any(|link| plan.links[*link].across(switch).node.index() < plan.hosts)
+}
+
+/// The address from which a switch asks those above: that which its hosts ask it at, or if it has
+/// none, that of its first link upwards. None if nothing is above.
+pub fn own_address(plan: &Plan, switch: NodeId) -> Option<IpAddr> {
+    let mut links = plan.nodes[switch.index()].ports.iter();
+    let has_host = |link: &&usize| plan.links[**link].across(switch).node.index() < plan.hosts;
+    let of = |link: usize| plan.links[link].address(switch);
+    let upwards = || Some(parents(plan, switch).first()?.1);
+    match links.find(has_host) {
+        Some(link) => Some(of(*link)),
+        None => upwards().map(|port| of(plan.nodes[switch.index()].ports[usize::from(port)])),
     }
+}
+
+/// The neighbours of a switch that are so much farther from the hosts, or nearer to them, with the
+/// port that each is behind and the address that it is asked at.
+fn beside(plan: &Plan, switch: NodeId, height: usize) -> Vec<(NodeId, u16, IpAddr)> {
+    let heights = heights(plan);
     let links = plan.nodes[switch.index()].ports.iter().zip(0..);
-    let above = links.filter_map(|(link, port)| {
+    let found = links.filter_map(|(link, port)| {
         let link = &plan.links[*link];
         let node = link.across(switch).node;
-        let is_above = node.index() >= plan.hosts && own_address(plan, node).is_none();
-        is_above.then(|| (node, port, link.address(node)))
+        (heights[node.index()] == height).then_some((node, port, link.address(node)))
     });
-    above.collect()
+    found.collect()
+}
+
+/// The switches above one: those neighbours that are farther from the hosts.
+pub fn parents(plan: &Plan, switch: NodeId) -> Vec<(NodeId, u16, IpAddr)> {
+    beside(plan, switch, heights(plan)[switch.index()] + 1)
+}
+
+/// The way to each of the switches below one that have no hosts: the address from which it asks,
+/// the port that it is behind, and its address there.
+pub fn children(plan: &Plan, switch: NodeId) -> Vec<(IpAddr, u16, IpAddr)> {
+    let below = heights(plan)[switch.index()].saturating_sub(1);
+    let all = beside(plan, switch, below).into_iter();
+    let asks = |(node, port, gateway): (NodeId, u16, IpAddr)| {
+        let is_switch = node.index() >= plan.hosts && !is_leaf(plan, node);
+        Some((own_address(plan, node)?, port, gateway)).filter(|_| is_switch)
+    };
+    all.filter_map(asks).collect()
 }
 
 /// Most members of a job at a switch, and most switches below one.
@@ -148,27 +204,63 @@ impl Job {
             }
         }
         let most = leaves.iter().map(|it| it.1.len()).max().unwrap_or(0);
-        if most > RANKS || leaves.len() > RANKS {
+        if most > RANKS {
             return Err(format!("a switch takes {RANKS} members at most"));
         }
-        if leaves.len() < 2 {
-            let spines = Vec::new();
-            return Ok(Seating { leaves, spines });
+        let mut above = Vec::new();
+        let leaf = |leaf: &(NodeId, Vec<u16>)| vec![leaf.0];
+        let mut below: Vec<Vec<NodeId>> = leaves.iter().map(leaf).collect();
+        while below.len() > 1 {
+            let branches = self.branches(plan, &below);
+            let level = branches.filter(|_| above.len() < LEVELS_MAX).ok_or_else(|| {
+                let trees = self.trees.max(1);
+                format!(
+                    "its members are at {} switches, which do not have {trees} switches above in \
+                     common",
+                    leaves.len()
+                )
+            })?;
+            if level.iter().any(|branch| branch.below.len() > RANKS) {
+                return Err(format!("a switch takes {RANKS} members at most"));
+            }
+            below = level.iter().map(|it| it.switches.clone()).collect();
+            above.push(level);
         }
-        let above = |leaf: NodeId| {
-            let all = parents(plan, leaf).into_iter().map(|it| it.0);
-            all.take(self.trees.into()).collect::<Vec<_>>()
-        };
-        let spines = above(leaves[0].0);
-        let same = leaves.iter().all(|it| above(it.0) == spines);
-        if self.trees == 0 || spines.len() < usize::from(self.trees) || !same {
-            let count = leaves.len();
-            return Err(format!(
-                "its members are at {count} switches, which do not have {} switches above in common",
-                self.trees.max(1)
-            ));
+        Ok(Seating { leaves, above })
+    }
+
+    /// The branches of the level above these, each of which has one switch for each tree. At the
+    /// level above leaves they have `trees` switches, farther up as many of them as there are.
+    fn branches(&self, plan: &Plan, below: &[Vec<NodeId>]) -> Option<Vec<Branch>> {
+        let trees = usize::from(self.trees);
+        let mut branches: Vec<Branch> = Vec::new();
+        for (place, switches) in below.iter().enumerate() {
+            let above = |switch: &NodeId| {
+                let all = parents(plan, *switch).into_iter().map(|it| it.0);
+                all.take(trees).collect::<Vec<_>>()
+            };
+            let each: Vec<Vec<NodeId>> = switches.iter().map(above).collect();
+            let count = each[0].len();
+            let all = each.concat();
+            // A switch has one place for each rank, so no two trees may meet in it.
+            let is_apart = all.iter().collect::<BTreeSet<_>>().len() == all.len();
+            let is_enough = count > 0 && (count == trees || !is_leaf(plan, switches[0]));
+            if !is_apart || !is_enough || each.iter().any(|it| it.len() != count) {
+                return None;
+            }
+            match branches.iter_mut().find(|it| it.switches == all) {
+                Some(branch) => branch.below.push(place),
+                None => branches.push(Branch {
+                    switches: all,
+                    below: vec![place],
+                    trees: count,
+                }),
+            }
         }
-        Ok(Seating { leaves, spines })
+        // What is shared in part only cannot be told apart by ranks.
+        let all: Vec<_> = branches.iter().flat_map(|it| &it.switches).collect();
+        let is_apart = all.iter().collect::<BTreeSet<_>>().len() == all.len();
+        is_apart.then_some(branches)
     }
 }
 
@@ -201,20 +293,54 @@ impl Seating {
             deterministic: job.deterministic,
             ..Membership::new(number, 1, small(rank), small(self.leaves[leaf].1.len()))
         };
-        let above = Level {
-            rank: small(leaf),
-            size: small(self.leaves.len()),
-            trees: small(self.spines.len()),
-            first: 0,
-        };
-        let levels = [above];
-        let levels = &levels[..usize::from(!self.spines.is_empty())];
-        membership.with_levels(levels).expect("one level above")
+        let mut levels = Vec::new();
+        let mut place = leaf;
+        for branches in &self.above {
+            let is_in = |branch: &Branch| branch.below.iter().position(|it| *it == place);
+            let mut all = branches.iter().enumerate();
+            let found = all.find_map(|(number, branch)| Some((number, branch, is_in(branch)?)));
+            let (number, branch, rank) = found.expect("all are in a branch");
+            levels.push(Level {
+                rank: small(rank),
+                size: small(branch.below.len()),
+                trees: small(branch.trees),
+                first: 0,
+            });
+            place = number;
+        }
+        membership.with_levels(&levels).expect("few levels")
     }
 
     /// Levels of switches.
     pub fn levels(&self) -> usize {
-        1 + usize::from(!self.spines.is_empty())
+        1 + self.above.len()
+    }
+
+    /// Switches above a leaf that share its chunks; none with one level.
+    pub fn trees(&self) -> usize {
+        self.above.first().map_or(0, |level| level[0].trees)
+    }
+
+    /// The switches above the leaves.
+    pub fn upper(&self) -> impl Iterator<Item = NodeId> {
+        let branches = self.above.iter().flatten();
+        branches.flat_map(|branch| branch.switches.iter().copied())
+    }
+
+    /// The branch of a leaf at a level, from one on; its own place at zero.
+    fn branch(&self, leaf: NodeId, level: usize) -> Option<usize> {
+        let mut place = self.leaves.iter().position(|it| it.0 == leaf)?;
+        for branches in &self.above[..level] {
+            place = branches.iter().position(|it| it.below.contains(&place))?;
+        }
+        Some(place)
+    }
+
+    /// The lowest level at which two leaves have something in common: zero if they are the same.
+    pub fn apart(&self, one: NodeId, other: NodeId) -> usize {
+        let mut levels = 0..self.levels();
+        let meet = levels.find(|level| self.branch(one, *level) == self.branch(other, *level));
+        meet.unwrap_or(self.levels())
     }
 
     /// The leaf of a world rank.

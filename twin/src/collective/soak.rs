@@ -1,4 +1,4 @@
-//! Random jobs from random seeds (SW-42): one or two levels, up to four trees, two to eight jobs at
+//! Random jobs from random seeds (SW-42): one to three levels, up to four trees, two to eight jobs at
 //! once, links that lose, double and delay, and a daemon that dies or starts again in the middle.
 //!
 //! A case is a function of its seed alone. Each member of each job has to end with the right result
@@ -41,6 +41,10 @@ const JOIN_TIMEOUT: u64 = 9_000;
 /// Contributions to a collective at most, of all members: simulations take real time. 64 members
 /// may have vectors of 16 MiB in the longest chunks.
 const CONTRIBUTIONS: u64 = 1 << 20;
+
+/// Four pods of two edge switches with two hosts each, two switches above them in each pod, and two
+/// above each of those.
+const THREE_LEVELS: Shape = Shape::FatTree { k: 4 };
 
 /// Random jobs.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +126,9 @@ impl Soak {
 /// The random case of a seed, with vectors of `longest` bytes at most.
 pub fn scenario(seed: u64, longest: u32) -> Scenario {
     let mut dice = Dice::new(seed, 0x10b5);
-    let shape = shape(&mut dice);
+    let drawn = shape(&mut dice);
+    // Not drawn, either: every eighth case has three levels.
+    let shape = if seed % 8 == 3 { THREE_LEVELS } else { drawn };
     let speed = Rate::from_gbps(dice.pick(&[10, 100, 400]));
     let delay = Span::from_nanos(dice.pick(&[500, 1000, 10_000]));
     let class = LinkClass { speed, delay };
@@ -227,11 +233,7 @@ fn job(dice: &mut Dice, plan: &Plan, number: usize, longest: u32) -> Job {
     for at in (1..hosts.len()).rev() {
         hosts.swap(at, dice.count(0, at));
     }
-    let spines = (plan.hosts..plan.nodes.len()).filter(|node| {
-        let node = NodeId(u32::try_from(*node).expect("few nodes"));
-        super::own_address(plan, node).is_none()
-    });
-    let most = spines.count().clamp(1, 4);
+    let most = super::parents(plan, plan.switch(0)).len().clamp(1, 4);
     let bytes = dice.log(4, longest);
     let tasks = dice.count(1, if bytes > 1 << 16 { 1 } else { 8 });
     let trees = u16::try_from(dice.count(1, most)).expect("few");

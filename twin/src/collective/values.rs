@@ -1,6 +1,6 @@
 //! The vectors of members, which are functions of their place, and what may come of them.
 
-use super::Task;
+use super::{Branch, Seating, Task};
 use common::reduce::{Element, Operation, reduce, reduce_in_order};
 use common::wire::compute::Work;
 
@@ -137,9 +137,34 @@ pub fn fill(seed: u64, task: &Task, world: u16, offset: u64, into: &mut [u8]) {
     }
 }
 
-/// What comes of a piece of the vectors of all members, by leaf: each leaf adds its own in the
-/// order of their ranks, the spine adds those of the leaves.
-pub fn ordered(seed: u64, task: &Task, leaves: &[Vec<u16>], offset: u64, len: usize) -> Vec<u8> {
+/// Who adds what to what in a deterministic job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// World ranks by leaf.
+    pub leaves: Vec<Vec<u16>>,
+    /// The levels above, the nearest first: what each branch adds, by places in the level below.
+    pub above: Vec<Vec<Vec<usize>>>,
+}
+
+impl Order {
+    /// That of a job.
+    pub fn of(seating: &Seating) -> Self {
+        let below = |level: &Vec<Branch>| level.iter().map(|it| it.below.clone()).collect();
+        Self {
+            leaves: seating.leaves.iter().map(|it| it.1.clone()).collect(),
+            above: seating.above.iter().map(below).collect(),
+        }
+    }
+
+    /// The members.
+    pub fn members(&self) -> impl Iterator<Item = u16> {
+        self.leaves.iter().flatten().copied()
+    }
+}
+
+/// What comes of a piece of the vectors of all members: each leaf adds its own in the order of
+/// their ranks, and what is above adds those of the leaves.
+pub fn ordered(seed: u64, task: &Task, order: &Order, offset: u64, len: usize) -> Vec<u8> {
     let (Work::Allreduce(operation, element) | Work::Reduce(operation, element)) = task.work else {
         let mut out = vec![0; len];
         fill(seed, task, task.root, offset, &mut out);
@@ -164,7 +189,15 @@ pub fn ordered(seed: u64, task: &Task, leaves: &[Vec<u16>], offset: u64, len: us
         });
         sum(&vectors.collect::<Vec<_>>())
     };
-    sum(&leaves.iter().map(of_leaf).collect::<Vec<_>>())
+    let mut sums: Vec<Vec<u8>> = order.leaves.iter().map(of_leaf).collect();
+    for level in &order.above {
+        let of_branch = |below: &Vec<usize>| {
+            let vectors = below.iter().map(|place| sums[*place].clone());
+            sum(&vectors.collect::<Vec<_>>())
+        };
+        sums = level.iter().map(of_branch).collect();
+    }
+    sums.swap_remove(0)
 }
 
 /// Whether what comes of vectors depends on their order.
@@ -206,14 +239,14 @@ fn float(element: Element, bytes: &[u8]) -> f64 {
 pub fn out_of_bounds(
     seed: u64,
     task: &Task,
-    leaves: &[Vec<u16>],
+    order: &Order,
     offset: u64,
     got: &[u8],
 ) -> Option<usize> {
     let (Work::Allreduce(operation, element) | Work::Reduce(operation, element)) = task.work else {
         return None;
     };
-    let members: Vec<u16> = leaves.iter().flatten().copied().collect();
+    let members: Vec<u16> = order.members().collect();
     let product = operation == Operation::Product;
     let count = got.len() / element.len();
     // Nothing changes by these, not even the sign of a zero.
@@ -266,20 +299,20 @@ pub fn is_same(task: &Task, one: &[u8], other: &[u8]) -> bool {
 }
 
 /// What comes of a piece when order does not matter, or is kept.
-pub fn exact(seed: u64, task: &Task, leaves: &[Vec<u16>], offset: u64, len: usize) -> Vec<u8> {
+pub fn exact(seed: u64, task: &Task, order: &Order, offset: u64, len: usize) -> Vec<u8> {
     let (Work::Allreduce(operation, element) | Work::Reduce(operation, element)) = task.work else {
-        return ordered(seed, task, leaves, offset, len);
+        return ordered(seed, task, order, offset, len);
     };
     if operation.is_ordered(element) {
-        return ordered(seed, task, leaves, offset, len);
+        return ordered(seed, task, order, offset, len);
     }
-    let mut members = leaves.iter().flatten();
+    let mut members = order.members();
     let (mut all, mut vector) = (vec![0; len], vec![0; len]);
     if let Some(world) = members.next() {
-        fill(seed, task, *world, offset, &mut all);
+        fill(seed, task, world, offset, &mut all);
     }
     for world in members {
-        fill(seed, task, *world, offset, &mut vector);
+        fill(seed, task, world, offset, &mut vector);
         reduce(operation, element, &mut all, &vector).expect("equally long, whole elements");
     }
     all
@@ -288,6 +321,14 @@ pub fn exact(seed: u64, task: &Task, leaves: &[Vec<u16>], offset: u64, len: usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Leaves and one level above them.
+    fn two_levels(leaves: &[Vec<u16>]) -> Order {
+        Order {
+            leaves: leaves.to_vec(),
+            above: vec![vec![(0..leaves.len()).collect()]],
+        }
+    }
 
     fn task(operation: Operation, element: Element) -> Task {
         let work = Work::Allreduce(operation, element);
@@ -302,8 +343,8 @@ mod tests {
     /// and vectors are the same however they are cut.
     #[test]
     fn bounds_tell_right_sums_from_wrong_ones() {
-        let leaves = [vec![0, 1, 2], vec![3, 4]];
-        let other = [vec![4, 2], vec![3, 1, 0]];
+        let leaves = two_levels(&[vec![0, 1, 2], vec![3, 4]]);
+        let other = two_levels(&[vec![4, 2], vec![3, 1, 0]]);
         for operation in [Operation::Sum, Operation::Product] {
             for element in [Element::F16, Element::Bf16, Element::F32, Element::F64] {
                 let task = task(operation, element);
@@ -338,8 +379,8 @@ mod tests {
     /// zeros and subnormal numbers; and another result is noticed.
     #[test]
     fn special_places_have_results_of_their_own() {
-        let leaves = [(0..5).collect(), (5..9).collect::<Vec<u16>>()];
-        let other = [vec![8, 1, 5, 3], vec![0, 7, 6, 2, 4]];
+        let leaves = two_levels(&[(0..5).collect(), (5..9).collect()]);
+        let other = two_levels(&[vec![8, 1, 5, 3], vec![0, 7, 6, 2, 4]]);
         let mut found = std::collections::BTreeSet::new();
         for operation in [
             Operation::Sum,
@@ -350,7 +391,7 @@ mod tests {
             for element in [Element::F16, Element::Bf16, Element::F32, Element::F64] {
                 let task = task(operation, element);
                 let whole = element.len();
-                let of = |order: &[Vec<u16>]| exact(7, &task, order, 0, 4096 * whole);
+                let of = |order: &Order| exact(7, &task, order, 0, 4096 * whole);
                 let [result, in_another_order] = [of(&leaves), of(&other)];
                 let is_special = |place: usize| Special::of(mixed(mixed(!7) ^ place as u64));
                 for (place, bytes) in result.chunks(whole).enumerate() {

@@ -101,7 +101,8 @@ impl Reason {
 pub struct Verdict {
     /// Why.
     pub reason: Reason,
-    /// How many switches passed it on since it was found.
+    /// Levels of the job above the switch that found it, or above the leaf of the member that did.
+    /// Who passes it on does not change it. Zero from a switch that does not know the job.
     pub level: u8,
     /// World rank of the member that is to blame, if one is.
     pub world: Option<u16>,

@@ -42,9 +42,11 @@ struct Ends {
 }
 
 impl Ends {
-    /// Nobody waits for a collective any more: its end is forgotten when it comes.
+    /// Nobody waits for a collective any more: its end is forgotten, or will be when it comes.
     fn give_up(&mut self, name: u64) {
-        self.given_up.insert(name);
+        if self.ended.remove(&name).is_none() {
+            self.given_up.insert(name);
+        }
     }
 
     /// Takes note of how a collective ended.
@@ -83,6 +85,25 @@ impl Member {
         membership: &Membership,
         timeout: Duration,
     ) -> Result<Self, Error> {
+        let (mut member, admission) = Self::ask(context, membership)?;
+        member.wait(admission, timeout)?;
+        Ok(member)
+    }
+
+    /// As [`Self::join`], without an end but that of `join_timeout_ms` in hostd. A future that is
+    /// dropped leaves the job.
+    ///
+    /// # Errors
+    /// As [`Self::join`].
+    #[cfg(feature = "tokio")]
+    pub async fn join_async(context: &Context, membership: &Membership) -> Result<Self, Error> {
+        let (mut member, admission) = Self::ask(context, membership)?;
+        member.wait_async(admission).await?;
+        Ok(member)
+    }
+
+    /// Begins to join: one whose admission is awaited.
+    fn ask(context: &Context, membership: &Membership) -> Result<(Self, Pending), Error> {
         let context = &context.inner;
         let completions = CompletionQueue::create(context, ENTRIES)?;
         let posts = Posts::join(context, &completions, membership, ENTRIES)?;
@@ -94,8 +115,7 @@ impl Member {
         };
         let none = Slice::EMPTY;
         let admission = member.begin(Collective::Admission, false, none, none)?;
-        member.wait(admission, timeout)?;
-        Ok(member)
+        Ok((member, admission))
     }
 
     /// Each member gets in `output` what comes of the vectors of all, which are in `input`. Both
@@ -262,6 +282,32 @@ impl Member {
                 self.ends.give_up(pending.0);
             }
             self.ends.note(&next?)?;
+        }
+    }
+
+    /// As [`Self::wait`], without an end: so collectives of several members, or any other future,
+    /// are awaited at once. If the future is dropped nobody learns how the collective ends, and its
+    /// memory is not to be used before the member is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    #[cfg(feature = "tokio")]
+    pub async fn wait_async(&mut self, pending: Pending) -> Result<(), Error> {
+        /// Forgets the end of a collective that nobody awaits any more.
+        struct Awaited<'a>(&'a mut Member, u64);
+        impl Drop for Awaited<'_> {
+            fn drop(&mut self) {
+                self.0.ends.give_up(self.1);
+            }
+        }
+        let awaited = Awaited(self, pending.0);
+        loop {
+            if let Some(end) = awaited.0.ends.ended.remove(&pending.0) {
+                std::mem::forget(awaited);
+                return end;
+            }
+            let next = awaited.0.completions.next_async().await?;
+            awaited.0.ends.note(&next)?;
         }
     }
 }

@@ -17,6 +17,7 @@
 //!   seat   places in the tree of switches             again    when they are tried
 //!   vector   the bytes that it works on               flow     how far one under way is
 //!   blame    because of whom they are not used         notes   who stands still says what it calls
+//!   asynchronous   how it forms and a request ends, as futures
 //! ```
 //!
 //! `schedule`, `progress`, `agree`, `again`, `blame` and `judge` do no I/O. The calling thread does
@@ -28,6 +29,8 @@
 
 mod again;
 mod agree;
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod blame;
 mod call;
 mod collectives;

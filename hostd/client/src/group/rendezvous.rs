@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time between two attempts to find rank 0.
-const RETRY: Duration = Duration::from_millis(50);
+pub(super) const RETRY: Duration = Duration::from_millis(50);
 
 /// How much longer than rank 0 a member waits, so that it hears from it who is missing.
 const GRACE: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ const BACKLOG: u16 = 64;
 const _: () = assert!(BACKLOG as usize == SIZE_MAX);
 
 /// Waits for connections of members.
-fn wait_at(context: &Context, port: u16) -> Result<Listener, Error> {
+pub(super) fn wait_at(context: &Context, port: u16) -> Result<Listener, Error> {
     context.listen(IpAddr::from(Ipv6Addr::UNSPECIFIED), port, BACKLOG)
 }
 
@@ -60,6 +60,22 @@ impl Group {
         size: usize,
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
+        let mut group = Self::begin_gathering(context, listener, size, options)?;
+        let until = Instant::now() + options.join_timeout;
+        while !group.gather_turn(until)? {
+            group.pause(until)?;
+        }
+        group.end_gathering()?;
+        Ok(group)
+    }
+
+    /// Rank 0 of a group that nobody has joined.
+    pub(super) fn begin_gathering(
+        context: &Context,
+        listener: Listener,
+        size: usize,
+        options: GroupOptions,
+    ) -> Result<Self, GroupError> {
         if !Arc::ptr_eq(&listener.context, &context.inner) {
             let text = "the listener belongs to another session";
             return Err(GroupError::Argument(text.to_owned()));
@@ -68,38 +84,42 @@ impl Group {
         group.id = RandomState::new().hash_one(Instant::now());
         let here = IpAddr::from(Ipv6Addr::UNSPECIFIED);
         group.members = vec![SocketAddr::new(here, group.listener.port()); size];
-        let until = Instant::now() + options.join_timeout;
-        loop {
-            group.drain()?;
-            group.settle(None)?;
-            group.hear()?;
-            let joined =
-                |link: &Option<Link>| link.as_ref().is_some_and(|it| it.phase == Phase::Up);
-            let missing = (1..size).find(|rank| !joined(&group.control[*rank]));
-            let Some(rank) = missing else {
-                break;
-            };
-            if Instant::now() >= until {
-                let cause = Cause::Missing;
-                return Err(group.fail(Failure { rank, cause }));
-            }
-            group.pause(until)?;
+        Ok(group)
+    }
+
+    /// Takes in who has asked. True when all members are there.
+    pub(super) fn gather_turn(&mut self, until: Instant) -> Result<bool, GroupError> {
+        self.drain()?;
+        self.settle(None)?;
+        self.hear()?;
+        let joined = |link: &Option<Link>| link.as_ref().is_some_and(|it| it.phase == Phase::Up);
+        let missing = (1..self.size).find(|rank| !joined(&self.control[*rank]));
+        let Some(rank) = missing else {
+            return Ok(true);
+        };
+        if Instant::now() >= until {
+            let cause = Cause::Missing;
+            return Err(self.fail(Failure { rank, cause }));
         }
-        let job = u32::try_from(group.id >> 32).unwrap_or(0);
-        let seats = seats(job, &group.leaves);
-        for rank in 1..size {
+        Ok(false)
+    }
+
+    /// Tells the members who is where.
+    pub(super) fn end_gathering(&mut self) -> Result<(), GroupError> {
+        let job = u32::try_from(self.id >> 32).unwrap_or(0);
+        let seats = seats(job, &self.leaves);
+        for rank in 1..self.size {
             let table = Message::Table {
-                group: group.id,
-                members: group.members.clone(),
+                group: self.id,
+                members: self.members.clone(),
                 seat: seats.as_ref().map(|seats| seats[rank]).map_err(|it| *it),
             };
-            group.tell(rank, &table)?;
+            self.tell(rank, &table)?;
         }
-        if size > 1 {
-            group.sit(seats.map(|seats| seats[0]));
+        if self.size > 1 {
+            self.sit(seats.map(|seats| seats[0]));
         }
-        group.post()?;
-        Ok(group)
+        self.post()
     }
 
     /// Joins the group whose rank 0 is at `root`, as `rank` of `size`. Tries again and again if
@@ -116,42 +136,55 @@ impl Group {
         size: usize,
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
+        let mut group = Self::begin_joining(context, rank, size, options)?;
+        let until = Instant::now() + options.join_timeout;
+        group.find(root, until)?;
+        while !group.join_turn(until)? {
+            let left = (until + GRACE).saturating_duration_since(Instant::now());
+            let waited = group.queue.wait(left.min(RETRY));
+            waited.map_err(|error| group.broken(error))?;
+        }
+        group.end_joining(root)?;
+        Ok(group)
+    }
+
+    /// A member that has asked nobody.
+    pub(super) fn begin_joining(
+        context: &Context,
+        rank: usize,
+        size: usize,
+        options: GroupOptions,
+    ) -> Result<Self, GroupError> {
         if rank == 0 || rank >= size {
             let text = format!("{rank} is no rank that joins a group of {size}");
             return Err(GroupError::Argument(text));
         }
-        let mut group = Self::new(context, wait_at(context, 0)?, rank, size, options)?;
-        let until = Instant::now() + options.join_timeout;
-        let number = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
-        let hello = Hello::Join {
-            rank: number(rank),
-            size: number(size),
-            port: group.listener.port(),
-            segment: u32::try_from(options.segment).unwrap_or(u32::MAX),
-            leaf: group.leaves[0],
-        };
-        group.find(root, hello.to_private(), until)?;
-        while group.members.is_empty() {
-            group.drain()?;
-            group.settle(None)?;
-            if Instant::now() >= until + GRACE {
-                let (rank, cause) = (0, Cause::Missing);
-                return Err(group.fail(Failure { rank, cause }));
-            }
-            let left = (until + GRACE).saturating_duration_since(Instant::now());
-            if group.members.is_empty() {
-                let waited = group.queue.wait(left.min(RETRY));
-                waited.map_err(|error| group.broken(error))?;
-            }
+        Self::new(context, wait_at(context, 0)?, rank, size, options)
+    }
+
+    /// Hears rank 0. True when it has told who is where.
+    pub(super) fn join_turn(&mut self, until: Instant) -> Result<bool, GroupError> {
+        self.drain()?;
+        self.settle(None)?;
+        if !self.members.is_empty() {
+            return Ok(true);
         }
-        if group.members.len() != size {
+        if Instant::now() >= until + GRACE {
+            let (rank, cause) = (0, Cause::Missing);
+            return Err(self.fail(Failure { rank, cause }));
+        }
+        Ok(false)
+    }
+
+    /// Takes the places that rank 0, which was found at `root`, has told.
+    pub(super) fn end_joining(&mut self, root: SocketAddr) -> Result<(), GroupError> {
+        if self.members.len() != self.size {
             let (rank, cause) = (0, Cause::Protocol);
-            return Err(group.fail(Failure { rank, cause }));
+            return Err(self.fail(Failure { rank, cause }));
         }
         // As it was found: rank 0 knows no address of its own.
-        group.members[0] = root;
-        group.post()?;
-        Ok(group)
+        self.members[0] = root;
+        self.post()
     }
 
     /// Takes the place in the tree of switches that rank 0 gives, if there is one.
@@ -221,35 +254,63 @@ impl Group {
     }
 
     /// Connects to rank 0.
-    fn find(&mut self, root: SocketAddr, hello: Private, until: Instant) -> Result<(), GroupError> {
+    fn find(&mut self, root: SocketAddr, until: Instant) -> Result<(), GroupError> {
         loop {
             let mut link = Link::create(&self.context, &self.queue, 0, 0)?;
             let left = until.saturating_duration_since(Instant::now());
-            match link.queue_pair.connect(root, hello, left) {
-                Ok(_) => {
-                    link.phase = Phase::Up;
-                    self.control[0] = Some(link);
-                    return Ok(());
-                }
-                Err(Error::ConnectFailed {
-                    reason: ErrorCode::Rejected,
-                    private,
-                    ..
-                }) => {
-                    let why = Refusal::from_private(&private).unwrap_or(Refusal::Version);
-                    return Err(self.broken(GroupError::Refused(why)));
-                }
-                Err(Error::ConnectFailed { .. } | Error::Disconnected(_) | Error::TimedOut) => {}
-                Err(other) => return Err(self.broken(other)),
+            let answer = link.queue_pair.connect(root, self.hello(), left);
+            if self.found(link, answer.map(drop), until)? {
+                return Ok(());
             }
-            if Instant::now() + RETRY >= until {
-                let (rank, cause) = (0, Cause::Missing);
-                return Err(self.fail(Failure { rank, cause }));
-            }
-            // What the attempt has left behind.
-            self.drain()?;
             std::thread::sleep(RETRY);
         }
+    }
+
+    /// What this member says to rank 0.
+    pub(super) fn hello(&self) -> Private {
+        let number = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
+        let hello = Hello::Join {
+            rank: number(self.rank),
+            size: number(self.size),
+            port: self.listener.port(),
+            segment: u32::try_from(self.options.segment).unwrap_or(u32::MAX),
+            leaf: self.leaves[0],
+        };
+        hello.to_private()
+    }
+
+    /// Takes what came of an attempt to reach rank 0. False: another one is due after [`RETRY`].
+    pub(super) fn found(
+        &mut self,
+        mut link: Link,
+        answer: Result<(), Error>,
+        until: Instant,
+    ) -> Result<bool, GroupError> {
+        match answer {
+            Ok(()) => {
+                link.phase = Phase::Up;
+                self.control[0] = Some(link);
+                return Ok(true);
+            }
+            Err(Error::ConnectFailed {
+                reason: ErrorCode::Rejected,
+                private,
+                ..
+            }) => {
+                let why = Refusal::from_private(&private).unwrap_or(Refusal::Version);
+                return Err(self.broken(GroupError::Refused(why)));
+            }
+            Err(Error::ConnectFailed { .. } | Error::Disconnected(_) | Error::TimedOut) => {}
+            Err(other) => return Err(self.broken(other)),
+        }
+        drop(link);
+        if Instant::now() + RETRY >= until {
+            let (rank, cause) = (0, Cause::Missing);
+            return Err(self.fail(Failure { rank, cause }));
+        }
+        // What the attempt has left behind.
+        self.drain()?;
+        Ok(false)
     }
 
     /// Somebody asks rank 0 to be taken in. Whether that was begun.

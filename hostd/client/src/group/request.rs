@@ -27,7 +27,7 @@ const AWAKE: Duration = Duration::from_micros(500);
 /// Dropping one that is not over makes the group fail, at all members.
 #[derive(Debug)]
 pub struct Request<'a> {
-    group: &'a mut Group,
+    pub(super) group: &'a mut Group,
     flow: Flow<'a>,
     over: bool,
 }
@@ -234,40 +234,6 @@ impl<'a> Request<'a> {
         let result = self.group.carry_on(&mut self.flow, deadline(timeout));
         self.over = !matches!(result, Ok(false));
         result
-    }
-
-    /// As [`Self::wait`], as a future. One that is dropped before it is over makes the group fail.
-    ///
-    /// # Errors
-    /// As [`Self::wait`].
-    #[cfg(feature = "tokio")]
-    pub async fn finish(mut self) -> Result<(), GroupError> {
-        while !self.poll()? {
-            let paused = self.group.queue.pause().await;
-            paused.map_err(|error| self.group.broken(error))?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl crate::CompletionQueue {
-    /// Waits until there is a completion, or it is time to look whether time is up or connections
-    /// are asked for.
-    async fn pause(&mut self) -> Result<(), crate::Error> {
-        use crate::tasks::{kernel, register};
-        const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
-        if self.arm()? {
-            return Ok(());
-        }
-        if self.readiness.is_none() {
-            self.readiness = Some(register(crate::CompletionQueue::as_fd(self))?);
-        }
-        let readiness = self.readiness.as_ref().expect("set above");
-        if let Ok(ready) = tokio::time::timeout(LOOK, readiness.readable()).await {
-            ready.map_err(kernel("epoll_wait"))?.clear_ready();
-        }
-        Ok(())
     }
 }
 

@@ -307,3 +307,74 @@ fn requests_are_futures() {
         assert_eq!(read(&memory, 0, 64), [8; 64]);
     });
 }
+
+/// HT-50: groups form as futures, all members in one thread; one that is missing is named, and who
+/// gives up has joined nothing.
+#[cfg(feature = "tokio")]
+#[test]
+fn groups_form_as_futures() {
+    let Some(rig) = Rig::new(3) else {
+        return;
+    };
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().expect("a runtime");
+    let contexts = [0, 1, 2].map(|rank| rig.session(rank));
+    let options = GroupOptions::default();
+    let sum = hostd_client::group::Collective::Allreduce(Operation::Sum, Element::U32);
+    runtime.block_on(async {
+        let port = rig.port();
+        let join =
+            |rank: usize| Group::join_async(&contexts[rank], Rig::root(port), rank, 3, options);
+        let (root, one, two) = tokio::join!(
+            Group::create_async(&contexts[0], port, 3, options),
+            join(1),
+            join(2)
+        );
+        let mut groups = [root, one, two].map(|group| group.expect("it formed"));
+        let regions: Vec<_> = contexts.iter().map(|it| region(it, &[1; 64])).collect();
+        for value in [3, 9] {
+            let mut members = groups.iter_mut().zip(&regions);
+            let mut start = || {
+                let (group, region) = members.next().expect("three");
+                let request = group.start(sum, Vector::new(region, 0, 64));
+                request.expect("begun").finish()
+            };
+            let (one, two, three) = tokio::join!(start(), start(), start());
+            for end in [one, two, three] {
+                end.expect("done");
+            }
+            drop(members);
+            for region in &regions {
+                assert_eq!(read(region, 0, 64), [value; 64]);
+            }
+        }
+        let hasty = GroupOptions {
+            join_timeout: std::time::Duration::from_secs(1),
+            ..options
+        };
+        let port = rig.port();
+        let (alone, gone) = tokio::join!(
+            Group::create_async(&contexts[0], port, 3, hasty),
+            Group::join_async(&contexts[1], Rig::root(port), 1, 3, hasty)
+        );
+        for end in [alone, gone] {
+            let failure = match end.expect_err("rank 2 is missing") {
+                GroupError::Failed(failure) => failure,
+                other => panic!("{other}"),
+            };
+            assert_eq!(
+                (failure.rank, failure.cause),
+                (2, hostd_client::group::Cause::Missing)
+            );
+        }
+        let port = rig.port();
+        let soon = std::time::Duration::from_millis(300);
+        let waits = Group::join_async(&contexts[1], Rig::root(port), 1, 2, options);
+        assert!(tokio::time::timeout(soon, waits).await.is_err());
+        let (root, one) = tokio::join!(
+            Group::create_async(&contexts[0], port, 2, options),
+            Group::join_async(&contexts[1], Rig::root(port), 1, 2, options)
+        );
+        assert_eq!([root, one].map(|it| it.expect("it formed").size()), [2; 2]);
+    });
+}

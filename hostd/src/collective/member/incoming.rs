@@ -121,14 +121,10 @@ impl Member {
 
     /// What a switch says of the end. A switch of a level above knows of a leaf that is silent no
     /// more than the smallest world rank there, whose host may be as good as any: nobody is named
-    /// then, unless it was a leaf that did not hear its member. With one level above a verdict of a
-    /// leaf comes at once, or was passed on up and down.
+    /// then, unless it was a leaf that did not hear its member: one above which there are as many
+    /// levels as above the own leaf.
     fn told(&self, verdict: &Verdict) -> End {
-        let of_leaf = match self.join.levels().len() {
-            0 => true,
-            1 => verdict.level.is_multiple_of(2),
-            _ => verdict.level == 0,
-        };
+        let of_leaf = usize::from(verdict.level) == self.join.levels().len();
         let named = of_leaf || verdict.reason != Reason::MemberLost;
         End {
             reason: EndReason::Told(verdict.reason),

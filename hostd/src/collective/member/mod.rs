@@ -146,7 +146,7 @@ impl Member {
         join.slots = join.slots.min(config.slots).max(1);
         let verdict = Verdict {
             reason: Reason::Finished,
-            level: 0,
+            level: u8::try_from(join.levels().len()).unwrap_or(u8::MAX),
             world: Some(join.world),
             generation: join.generation,
         };

@@ -287,7 +287,6 @@ impl Engine {
             // who noticed it.
             let left = (verdict.reason == Reason::MemberLeft).then_some(world);
             let verdict = Verdict {
-                level: verdict.level.saturating_add(1),
                 world: verdict.world.or(left),
                 generation,
                 ..verdict

@@ -141,7 +141,6 @@ impl Engine {
         };
         let verdict = Verdict {
             reason,
-            level: verdict.level.saturating_add(1),
             generation: self.jobs[at].terms.generation,
             ..verdict
         };

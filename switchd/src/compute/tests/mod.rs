@@ -286,8 +286,8 @@ fn a_dead_member_is_named_to_all() {
                         (verdict.reason, verdict.world),
                         (Reason::MemberLost, Some(1))
                     );
-                    // Of its own leaf, or up and down: so hosts know that a leaf has found it.
-                    assert_eq!(verdict.level, if number == 0 { 0 } else { 2 });
+                    // Above who found it there is one level: so hosts know that it was a leaf.
+                    assert_eq!(verdict.level, 1);
                 }
                 other => panic!("member {number}: {other:?}"),
             }

@@ -21,16 +21,30 @@ const WHEN_CUT: [EndReason; 6] = [
 /// What members of a leaf were told: the leaf, the reason and who is to blame.
 type Told = (NodeId, EndReason, Option<u16>);
 
-/// Whether one leaf has lost a member of its own while the job formed, and so has not joined the
-/// switches above: they miss the leaf, and tell the members of the other that somebody is missing,
-/// but do not know who.
+/// Whether the leaf of one has lost a member while the job formed, or a switch above both that was
+/// told of it, and so has not joined those above: they miss it, and tell the members of the other
+/// that somebody is missing, but do not know who.
 fn is_apart(one: &Told, other: &Told, seating: &Seating) -> bool {
     let lost = |it: &Told| {
-        let own = it.2.and_then(|world| seating.leaf(world)) == Some(it.0);
-        it.1 == EndReason::Told(Reason::MemberLost) && own
+        let blamed = it.2.and_then(|world| seating.leaf(world));
+        blamed.filter(|_| it.1 == EndReason::Told(Reason::MemberLost))
     };
     let misses = |it: &Told| (it.1, it.2) == (EndReason::Told(Reason::MemberMissing), None);
-    one.0 != other.0 && (lost(one) && misses(other) || misses(one) && lost(other))
+    let is_nearer = |near: &Told, far: &Told| {
+        let blamed = lost(near).filter(|_| misses(far));
+        blamed.is_some_and(|leaf| seating.apart(near.0, leaf) < seating.apart(far.0, leaf))
+    };
+    is_nearer(one, other) || is_nearer(other, one)
+}
+
+/// The switches of a job that have others above.
+fn children(seating: &Seating) -> impl Iterator<Item = NodeId> {
+    let leaves = seating.leaves.iter().map(|it| it.0);
+    let below = seating.above.len().saturating_sub(1);
+    let branches = seating.above[..below].iter().flatten();
+    let upper = branches.flat_map(|branch| branch.switches.iter().copied());
+    let all = leaves.chain(upper);
+    all.filter(|_| !seating.above.is_empty())
 }
 
 /// What the members of a job may have lost.
@@ -42,6 +56,8 @@ struct Lost<'a> {
     /// One of the leaves or of the switches above them died.
     has_leaf: bool,
     has_spine: bool,
+    /// One of those died that has switches above it.
+    has_child: bool,
     /// Something else can keep members apart.
     is_cut: bool,
 }
@@ -65,7 +81,8 @@ impl<'a> Lost<'a> {
             seating,
             ranks: ranks.collect(),
             has_leaf: seating.leaves.iter().any(|it| dead.contains(&it.0)),
-            has_spine: seating.spines.iter().any(|it| dead.contains(it)),
+            has_spine: seating.upper().any(|it| dead.contains(&it)),
+            has_child: children(seating).any(|it| dead.contains(&it)),
             is_cut: troubles.iter().any(cut),
             dead,
         }
@@ -90,9 +107,9 @@ impl<'a> Lost<'a> {
             EndReason::Told(Reason::ParentLost) => blamed.is_none() && self.has_spine,
             EndReason::Told(Reason::MemberLost) => match blamed {
                 Some(blamed) => self.ranks.contains(&blamed),
-                // A spine says so, also to members of that leaf if it was started anew while they
-                // asked to be in.
-                None => self.has_leaf && !self.seating.spines.is_empty(),
+                // A switch above says so, also to members of that leaf if it was started anew while
+                // they asked to be in.
+                None => self.has_child,
             },
             // The switch does not know the world rank of one that has never joined.
             EndReason::Told(Reason::MemberMissing) => {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::collective::Branch;
 use common::time::Span;
 
 /// How members ended, which nodes died, and whether that is fine.
@@ -13,6 +14,15 @@ fn ended(reason: EndReason, world: Option<u16>) -> Option<MemberEnd> {
 
 fn failed(reason: Reason, world: Option<u16>) -> Option<MemberEnd> {
     ended(EndReason::Told(reason), world)
+}
+
+/// A level of one branch.
+fn level(switches: &[u32], below: std::ops::Range<usize>) -> Vec<Branch> {
+    vec![Branch {
+        switches: switches.iter().map(|it| NodeId(*it)).collect(),
+        below: below.collect(),
+        trees: switches.len(),
+    }]
 }
 
 /// Judges each case of a job whose members have the hosts from zero on.
@@ -45,7 +55,7 @@ fn check<const N: usize>(seating: &Seating, cases: &[Case<N>]) {
 fn ends_have_causes_and_are_the_same() {
     let seating = Seating {
         leaves: vec![(NodeId(3), vec![0, 1, 2])],
-        spines: Vec::new(),
+        above: Vec::new(),
     };
     let lost = failed(Reason::MemberLost, Some(1));
     let missing = failed(Reason::MemberMissing, None);
@@ -81,7 +91,7 @@ fn ends_have_causes_and_are_the_same() {
     // The first two at a leaf of their own.
     let seating = Seating {
         leaves: vec![(NodeId(3), vec![0, 1]), (NodeId(4), vec![2])],
-        spines: vec![NodeId(5)],
+        above: vec![level(&[5], 0..2)],
     };
     let cases = [
         ([lost, DIED, missing], &[1][..], true),
@@ -105,7 +115,7 @@ fn dead_switches_explain_no_more_than_they_must() {
             (NodeId(7), vec![2, 3]),
             (NodeId(8), vec![4, 5]),
         ],
-        spines: vec![NodeId(9), NodeId(10)],
+        above: vec![level(&[9, 10], 0..3)],
     };
     let lost = failed(Reason::MemberLost, None);
     let [first, third] = [0, 4].map(|world| failed(Reason::MemberLost, Some(world)));

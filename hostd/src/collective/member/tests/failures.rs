@@ -244,13 +244,13 @@ fn who_withdraws_learns_whether_it_was_heard() {
 /// members.
 #[test]
 fn nobody_is_named_for_a_silent_leaf() {
-    for (levels, passed_on, named) in [
+    for (levels, found_at, named) in [
         (0, 0, true),
-        (1, 0, true),
-        (1, 1, false),
-        (1, 2, true),
-        (2, 0, true),
-        (2, 2, false),
+        (1, 1, true),
+        (1, 0, false),
+        (2, 2, true),
+        (2, 1, false),
+        (2, 0, false),
     ] {
         let mut world = World::new(2, 8, 1);
         let above = [Level {
@@ -264,7 +264,7 @@ fn nobody_is_named_for_a_silent_leaf() {
         world.members[0] = Member::new(&asked, &super::leaf::config(), world.now);
         world.join();
         let told = Verdict {
-            level: passed_on,
+            level: found_at,
             ..verdict(Reason::MemberLost, Some(WORLD + 1))
         };
         let messages = world.leaf.fail(told);
@@ -274,7 +274,11 @@ fn nobody_is_named_for_a_silent_leaf() {
             world: named.then_some(WORLD + 1),
         };
         let end = world.members[0].end();
-        assert_eq!(end, Some(expected), "{levels} levels, {passed_on} times");
+        assert_eq!(
+            end,
+            Some(expected),
+            "{levels} levels, {found_at} above who found it"
+        );
     }
 }
 

@@ -340,7 +340,7 @@ impl Seating {
     pub fn apart(&self, one: NodeId, other: NodeId) -> usize {
         let mut levels = 0..self.levels();
         let meet = levels.find(|level| self.branch(one, *level) == self.branch(other, *level));
-        meet.unwrap_or(self.levels())
+        meet.unwrap_or_else(|| self.levels())
     }
 
     /// The leaf of a world rank.

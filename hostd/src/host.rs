@@ -326,7 +326,11 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     let published = engine.published();
     let thread = std::thread::Builder::new()
         .name("hostd-worker".to_owned())
-        .spawn(move || thread::run(engine, sleeper, pacer_burst))?;
+        .spawn(move || {
+            if let Err(error) = thread::run(engine, sleeper, pacer_burst) {
+                tracing::error!(%error, "the worker cannot sleep");
+            }
+        })?;
     Ok(Running {
         worker,
         notices,

@@ -100,8 +100,8 @@ fn exchanges_are_levels() {
 const PODS: &str = "[topology]\nkind = \"fat-tree\"\nk = 4\n";
 
 /// SW-40: three levels by the same state machine, one tree or two at each: everybody has the sum,
-/// each leaf sends each chunk up once, and each pod does, so uplinks carry the vector once at either
-/// level.
+/// each leaf sends each chunk up once, and each pod does, so uplinks carry the vector once at
+/// either level.
 #[test]
 fn members_of_several_pods_have_the_sum() {
     for (trees, deterministic, ip) in [(1, false, 4), (2, true, 6)] {

@@ -15,8 +15,7 @@
 //! they would leave through, and for room in its ring.
 //!
 //! The turn orders these and holds no policy. It takes the time as an argument and never waits;
-//! between turns without work the thread (`thread`) sleeps (`net::sleep`) until the engine's next
-//! deadline.
+//! between turns without work the thread (`thread`) sleeps until the engine's next deadline.
 
 pub(crate) mod thread;
 

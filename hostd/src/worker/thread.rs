@@ -14,6 +14,7 @@ use common::sys::{Awake, monotonic};
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::queue::QueueIo;
+use std::io;
 
 /// Sleeps shorter than this are not worth their system calls, if the pacer can catch up after them.
 const NAP: Span = Span::from_micros(50);
@@ -26,8 +27,15 @@ fn nap_at(speed: Rate, pacer_burst: u32) -> Span {
     NAP.min(speed.time_for(u64::from(pacer_burst / 2)))
 }
 
-/// The worker's thread: turns while there is work, sleep otherwise.
-pub(crate) fn run<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer_burst: u32) {
+/// The worker's thread, until the worker is told to end.
+///
+/// # Errors
+/// The kernel lacks memory, and sleep is not possible.
+pub(crate) fn run<Q: QueueIo>(
+    mut worker: Worker<Q>,
+    mut sleeper: Sleeper,
+    pacer_burst: u32,
+) -> io::Result<()> {
     let mut nap = (Rate::default(), NAP);
     let mut look = Time::ZERO;
     let mut awake = Awake::new();
@@ -36,7 +44,7 @@ pub(crate) fn run<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer
         let turn = worker.turn(now);
         let stays = awake.stays(worker.collective_messages(), now);
         if turn.stop {
-            break;
+            return Ok(());
         }
         let is_busy = turn.work > 0 || turn.deadline <= now;
         if is_busy || stays {
@@ -45,10 +53,7 @@ pub(crate) fn run<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer
             }
             if now >= look && worker.has_dormant() {
                 look = now + LOOK;
-                if let Err(error) = sleeper.look() {
-                    tracing::error!(%error, "cannot look for doorbells");
-                    break;
-                }
+                sleeper.look()?;
                 worker.rang(sleeper.rang());
             }
             continue;
@@ -62,10 +67,7 @@ pub(crate) fn run<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer
         }
         let slept = sleeper.sleep(turn.deadline.max(now + nap.1));
         worker.wake_up(sleeper.rang());
-        if let Err(error) = slept {
-            tracing::error!(%error, "cannot sleep");
-            break;
-        }
+        slept?;
     }
 }
 

@@ -62,8 +62,8 @@ impl Rig {
         self.lab.restart(node).unwrap();
     }
 
-    /// Gives a daemon a secret, a digit 64 times, and starts it again. With IPv6 it also asks by that
-    /// from now on: a host its leaf, a leaf the spines.
+    /// Gives a daemon a secret, a digit 64 times, and starts it again. With IPv6 it also asks by
+    /// that from now on: a host its leaf, a leaf the spines.
     pub(crate) fn give_secret(&self, node: &str, digit: char, v6: bool) {
         let file = node_dir(self.lab.name(), node).join("compute.secret");
         let secret: String = std::iter::repeat_n(digit, 64).collect();

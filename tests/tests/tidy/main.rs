@@ -37,6 +37,7 @@ const DRIVERS: &[&str] = &[
     "hostd/src/net/sleep.rs",
     "hostd/src/readiness.rs",
     "hostd/src/wakes.rs",
+    "hostd/src/worker/thread.rs",
 ];
 
 /// What an engine may not name: clocks, threads, sockets, files, the environment, randomness. The

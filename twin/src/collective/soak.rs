@@ -1,5 +1,6 @@
-//! Random jobs from random seeds (SW-42): one to three levels, up to four trees, two to eight jobs at
-//! once, links that lose, double and delay, and a daemon that dies or starts again in the middle.
+//! Random jobs from random seeds (SW-42): one to three levels, up to four trees, two to eight jobs
+//! at once, links that lose, double and delay, and a daemon that dies or starts again in the
+//! middle.
 //!
 //! A case is a function of its seed alone. Each member of each job has to end with the right result
 //! or the same named error, and nothing may be left of any job: see [`super::judge`].

@@ -174,12 +174,12 @@ fn a_full_switch_refuses_explicitly() {
 
     let rig = &rig;
     rig.configure("leaf1", "memory_megabytes", 1);
-    // The first one gets what it wants, the next ones what is left, until nothing is.
+    // Each gets half of what is free at most, until that is less than a slot.
     let mut refused = false;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let mut groups = 0;
-        while !refused && groups < 12 {
+        while !refused && groups < 24 {
             groups += 1;
             let root = rig.root();
             let (done, came) = std::sync::mpsc::channel();

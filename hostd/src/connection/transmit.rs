@@ -7,6 +7,7 @@
 
 use super::effects::{Completed, Effects};
 use super::requester::{Outgoing, Refused};
+use super::sender::Sender;
 use super::steering::{Choice, Steering};
 use super::terms::Terms;
 use super::{Peer, QueuePair};
@@ -168,15 +169,8 @@ impl QueuePair {
                 self.counters.retransmits += u64::from(again);
                 self.counters.path_moves += u64::from(choice.path.moved);
                 let awaited = outgoing.asks_again.is_none();
-                let path = choice.path.path;
-                self.counters.tx_tags += u64::from(sign(&mut frame, peer, path, now));
-                let asks = outgoing.segment.request.opcode.is_answered();
-                // Plain peers pace what they answer themselves.
-                let answers = match peer.agreed {
-                    Some(_) if asks => outgoing.segment.names,
-                    _ => 0,
-                };
-                let bytes = (frame.len(), answers);
+                self.counters.tx_tags += u64::from(sign(&mut frame, peer, choice.path.path, now));
+                let bytes = (frame.len(), asked_bytes(&outgoing, peer));
                 peer.steering.left(&choice, bytes, awaited, now);
                 peer.terms.used(now);
                 self.requester.left(&outgoing, &choice, now);
@@ -188,10 +182,11 @@ impl QueuePair {
             Err(status) => {
                 pool.give(frame);
                 // What was sent before may still succeed: only then it is this request's turn.
+                let (psn, by_peer) = (outgoing.psn, false);
                 self.requester.refuse(Refused {
-                    psn: outgoing.psn,
+                    psn,
                     status,
-                    by_peer: false,
+                    by_peer,
                 });
                 self.complete_answered(effects, now);
                 Departure::Nothing
@@ -267,16 +262,7 @@ impl QueuePair {
             self.complete(unacknowledged, effects, now);
             return Ok(());
         }
-        let mut outcome = Ok(());
-        match aeth.kind {
-            AckKind::ReceiverNotReady { timer } => {
-                counters.rx_rnr += 1;
-                let wait = Span::from_nanos(Aeth::rnr_nanos(timer));
-                outcome = sender.not_ready(wait, now, steering, counters);
-            }
-            AckKind::Nak(NakCode::PsnSequenceError) => sender.sequence_error(now, steering),
-            AckKind::Ack { .. } | AckKind::Nak(_) => {}
-        }
+        let outcome = take_refusal(aeth.kind, sender, steering, counters, now);
         self.complete(unacknowledged, effects, now);
         if let Err(status) = outcome {
             self.fail_send(status, effects);
@@ -592,4 +578,38 @@ fn compose<M: RegionMemory>(
     let has_bytes = M::HAS_BYTES || matches!(segment.payload, Payload::Inline(_));
     let zeros = if has_bytes { 0..0 } else { place };
     frame::seal_sparse(frame.bytes_mut(), zeros).map_err(|_| Status::General)
+}
+
+/// What an acknowledgement says beyond what it acknowledges: the peer has no receive, or, if it is
+/// a plain one, misses a packet.
+///
+/// # Errors
+/// How the oldest request ends: there was no receive once too often.
+fn take_refusal(
+    kind: AckKind,
+    sender: &mut Sender,
+    steering: &mut Steering,
+    counters: &mut QueuePairCounters,
+    now: Time,
+) -> Result<(), Status> {
+    match kind {
+        AckKind::ReceiverNotReady { timer } => {
+            counters.rx_rnr += 1;
+            let wait = Span::from_nanos(Aeth::rnr_nanos(timer));
+            return sender.not_ready(wait, now, steering, counters);
+        }
+        AckKind::Nak(NakCode::PsnSequenceError) => sender.sequence_error(now, steering),
+        AckKind::Ack { .. } | AckKind::Nak(_) => {}
+    }
+    Ok(())
+}
+
+/// Bytes of the answers that a packet asks for. Plain peers pace what they answer themselves.
+fn asked_bytes(outgoing: &Outgoing, peer: &Peer) -> u32 {
+    let asks = outgoing.segment.request.opcode.is_answered();
+    if asks && peer.agreed.is_some() {
+        outgoing.segment.names
+    } else {
+        0
+    }
 }

@@ -365,27 +365,11 @@ impl Recovery {
     fn step(&mut self, event: Event, round_trip: RoundTrip, now: Time) -> Action {
         match (self.state, event) {
             (State::Idle | State::Waiting(_), Event::Sent { first }) => {
-                if first {
-                    self.progress(now);
-                }
-                // Clocks that run go on (RFC 6298 5.1): else one packet now and then would hide a
-                // silence.
-                let running = self.state.clocks();
-                let anew = self.armed(round_trip, now);
-                self.state = State::Waiting(Clocks {
-                    rto_at: running.rto_at.min(anew.rto_at),
-                    probe_at: running.probe_at.min(anew.probe_at),
-                });
+                self.sent(first, round_trip, now);
                 Action::Nothing
             }
             (State::Idle | State::Waiting(_), Event::SentAgain) => {
-                let mut clocks = self.armed(round_trip, now);
-                // Probes that are spread over the time-out are part of it.
-                let are_spread = round_trip.smoothed.is_none() || self.timeouts > 1;
-                if are_spread && self.probes > 0 {
-                    clocks.rto_at = clocks.rto_at.min(self.state.clocks().rto_at);
-                }
-                self.state = State::Waiting(clocks);
+                self.sent_again(round_trip, now);
                 Action::Nothing
             }
             (State::ReceiverNotReady { .. }, Event::Sent { .. } | Event::SentAgain) => {
@@ -447,6 +431,31 @@ impl Recovery {
             }
             (_, Event::Expired { .. }) => Action::Nothing,
         }
+    }
+
+    /// A new packet left. Clocks that run go on (RFC 6298 5.1): else one packet now and then would
+    /// hide a silence.
+    fn sent(&mut self, first: bool, round_trip: RoundTrip, now: Time) {
+        if first {
+            self.progress(now);
+        }
+        let running = self.state.clocks();
+        let anew = self.armed(round_trip, now);
+        self.state = State::Waiting(Clocks {
+            rto_at: running.rto_at.min(anew.rto_at),
+            probe_at: running.probe_at.min(anew.probe_at),
+        });
+    }
+
+    /// A packet left again: the clocks restart.
+    fn sent_again(&mut self, round_trip: RoundTrip, now: Time) {
+        let mut clocks = self.armed(round_trip, now);
+        // Probes that are spread over the time-out are part of it.
+        let are_spread = round_trip.smoothed.is_none() || self.timeouts > 1;
+        if are_spread && self.probes > 0 {
+            clocks.rto_at = clocks.rto_at.min(self.state.clocks().rto_at);
+        }
+        self.state = State::Waiting(clocks);
     }
 
     /// An acknowledgement came; `anew`: the restarted clocks, if it restarts them.

@@ -360,6 +360,33 @@ impl Sender {
         self.flight.probe();
     }
 
+    /// Lets copies leave of packets that keep a message waiting (HT-43): see [`stragglers`].
+    /// `ends`: there is nothing new to send, and no answer is awaited.
+    pub(super) fn watch_stragglers(
+        &mut self,
+        ends: bool,
+        now: Time,
+        steering: &mut Steering,
+        counters: &mut QueuePairCounters,
+    ) {
+        let times = self.rtt.smoothed().zip(self.rtt.late_after());
+        let watches = ends && self.recovery.tolerates();
+        let Some(times) = times.filter(|_| watches) else {
+            return self.stragglers.stop();
+        };
+        let newest = self.recovery.newest_acked_sent();
+        let found = self.stragglers.find(&self.flight, newest, times, now);
+        for index in found.iter() {
+            if self.credit(steering) == 0 {
+                return;
+            }
+            let slot = self.flight.mark_lost(index);
+            steering.doubted(&feedback(&slot, None, PacketFate::Lost), now);
+            self.stragglers.copied();
+            counters.stragglers += 1;
+        }
+    }
+
     /// A plain peer misses the oldest packet and dropped all after it (InfiniBand 9.7.5.2.8).
     pub(super) fn sequence_error(&mut self, now: Time, steering: &mut Steering) {
         self.mark_all_lost(now, steering);

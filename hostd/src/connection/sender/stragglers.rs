@@ -1,23 +1,25 @@
 //! The last packets that are missing, when all that there is to send has left.
 //!
-//! What is sent later shows a slow way, and takes others; at the end nothing is. One packet on a slow
-//! link, or in a queue that the others passed by, then keeps the whole message waiting. A copy of it
-//! by another way costs nothing that is needed: it takes what is left of the window. (Multipath TCP
-//! calls that opportunistic retransmission: Raiciu et al., NSDI 2012, section 4.2.)
+//! What is sent later shows a slow way, and takes others; at the end nothing is. One packet on a
+//! slow link, or in a queue that the others passed by, then keeps the whole message waiting. A copy
+//! of it by another way costs nothing that is needed: it takes what is left of the window.
+//! (Multipath TCP calls that opportunistic retransmission: Raiciu et al., NSDI 2012, section 4.2.)
 //!
 //! ```text
 //!   all has left, and    a packet that left a quarter of a round trip after it has come: overtaken
 //!                  and   of sixteen packets since the oldest missing one at most one is
-//!                  and   it is late: longer under way than RFC 6298 waits (smoothed + 4 variations)
+//!                  and   it is late: the smoothed round trip and 4 variations are over (RFC 6298)
 //! ```
 //!
 //! The first says that the peer and its threads are well. The others heed how much the ways differ:
-//! where some always take longer, as over a wide area, nothing is sent twice (HT-62). Each packet has
-//! one copy at most, and neither congestion control nor the patience with the peer takes it for a
-//! loss.
+//! where some always take longer, as over a wide area, nothing is sent twice (HT-62). Each packet
+//! has one copy at most, and neither congestion control nor the patience with the peer takes it for
+//! a loss.
 
-use super::{PacketFate, Sender, Slot, Steering, Time, Told, feedback};
-use crate::stats::QueuePairCounters;
+use crate::bit_set::BitSet;
+use crate::frame::SPAN_WORDS;
+use crate::send::flight::{Flight, Told};
+use common::time::{Span, Time};
 
 /// A packet that left so many parts of a round trip later, and has come, has overtaken.
 const PARTS: u64 = 4;
@@ -45,7 +47,7 @@ impl Default for Stragglers {
 }
 
 impl Stragglers {
-    /// When [`Sender::watch_stragglers`] is to be called again.
+    /// When [`Self::find`] is to be called again.
     pub(super) const fn due(&self) -> Time {
         self.due
     }
@@ -56,55 +58,50 @@ impl Stragglers {
         self.copies = self.copies.saturating_sub(1);
         explains
     }
-}
 
-impl Sender {
-    /// Lets copies leave of packets that keep a message waiting (HT-43). `ends`: there is nothing
-    /// new to send, and no answer is awaited.
-    pub(in crate::connection) fn watch_stragglers(
+    /// Takes note of a copy.
+    pub(super) fn copied(&mut self) {
+        self.copies = (self.copies + 1).min(COPIES);
+    }
+
+    /// The packets of `flight` that are to be sent again. `newest`: when the newest packet left
+    /// that has come.
+    pub(super) fn find(
         &mut self,
-        ends: bool,
+        flight: &Flight,
+        newest: Time,
+        (round_trip, late_after): (Span, Span),
         now: Time,
-        steering: &mut Steering,
-        counters: &mut QueuePairCounters,
-    ) {
-        self.stragglers.due = Time::NEVER;
-        let times = self.rtt.smoothed().zip(self.rtt.late_after());
-        let Some((round_trip, late_after)) = times.filter(|_| ends && self.recovery.tolerates())
-        else {
-            return;
-        };
-        let newest = self.recovery.newest_acked_sent();
-        let left = |slot: &Slot| slot.sent + round_trip.divided_by(PARTS);
-        let outstanding = self.flight.outstanding();
-        let in_flight = self.flight.in_flight_among(outstanding);
-        let mut overtaken = in_flight;
+    ) -> BitSet<SPAN_WORDS> {
+        self.due = Time::NEVER;
+        let outstanding = flight.outstanding();
+        let in_flight = flight.in_flight_among(outstanding);
+        let (mut overtaken, mut late) = (0, BitSet::default());
         for index in in_flight.iter() {
-            if left(self.flight.packet(index)) > newest {
-                overtaken.clear(index);
+            let slot = flight.packet(index);
+            if slot.sent + round_trip.divided_by(PARTS) > newest {
+                continue;
             }
-        }
-        let count = u32::try_from(overtaken.iter().count()).unwrap_or(u32::MAX);
-        if count > outstanding / RARE {
-            return;
-        }
-        for index in overtaken.iter() {
-            let slot = *self.flight.packet(index);
+            overtaken += 1;
             if slot.copies > 1 || slot.told != Told::Nothing {
                 continue;
             }
-            if self.credit(steering) == 0 {
-                return;
-            }
             let late_at = slot.sent + late_after;
-            if now < late_at {
-                self.stragglers.due = late_at;
-                return;
+            if late_at <= now {
+                late.set(index);
+            } else {
+                self.due = self.due.min(late_at);
             }
-            let slot = self.flight.mark_lost(index);
-            steering.doubted(&feedback(&slot, None, PacketFate::Lost), now);
-            self.stragglers.copies = (self.stragglers.copies + 1).min(COPIES);
-            counters.stragglers += 1;
         }
+        if overtaken <= outstanding / RARE {
+            return late;
+        }
+        self.due = Time::NEVER;
+        BitSet::default()
+    }
+
+    /// Nothing is awaited.
+    pub(super) fn stop(&mut self) {
+        self.due = Time::NEVER;
     }
 }

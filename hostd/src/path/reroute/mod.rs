@@ -32,8 +32,8 @@ const CROWD: u32 = 16;
 /// less, as those of a wide area may, are not worth a change each time that one of them varies.
 const FAR: u64 = 2;
 
-/// So many round trips a signal that named the last hop counts for: a path may begin to take signals
-/// off.
+/// So many round trips a signal that named the last hop counts for: a path may begin to take
+/// signals off.
 const LOCATED: u8 = 16;
 
 /// Times that the stay on a path is doubled at most.

@@ -79,7 +79,9 @@ fn planes_add_up() {
                     part >= 0.97,
                     "{count} planes, {spraying}, seed {seed}: {part:.3}"
                 );
-                assert_eq!(outcome.totals.retransmits, 0, "{count} planes, seed {seed}");
+                // Last packets that others overtook.
+                let (again, all) = (outcome.totals.retransmits, outcome.totals.data_packets);
+                assert!(again * 1_000 <= all, "{count} planes, seed {seed}: {again}");
             }
         }
     }

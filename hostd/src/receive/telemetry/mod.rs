@@ -110,10 +110,16 @@ impl OfPath {
         if same && pairs().any(|(before, hop)| before.at == hop.at) {
             return;
         }
-        let sample = same.then(|| worst(pairs(), base)).flatten();
-        if sample.is_none() {
-            // What is known is of another way, or of another time.
-            (self.in_flight, self.worst) = (None, None);
+        let sample = if same {
+            worst(pairs(), base)
+        } else {
+            // The way has changed.
+            self.in_flight = None;
+            None
+        };
+        if old {
+            // What is known is of another time.
+            self.worst = None;
         }
         if let Some((hop, in_flight, passed)) = sample {
             let weight = (passed / base).min(1.0);

@@ -16,7 +16,7 @@ use crate::receive::respond::{Outcome, Rights};
 use crate::receive::shared::SharedReceives;
 use crate::receive::{Arrival, Early, FrameBudget, Receiver};
 use crate::verbs::{
-    Completion, CompletionOpcode, DropReason, EngineError, PortId, PortSet, Psn, Sge, State, Status,
+    Completion, CompletionOpcode, DropReason, EngineError, PortSet, Psn, Sge, State, Status,
 };
 use common::time::Time;
 use common::wire::int::Telemetry;
@@ -110,17 +110,9 @@ impl QueuePair {
             {
                 Err(DropReason::WrongCookie)
             }
+            // A plain packet has none, and may be anybody's.
+            (Some(peer), None) if peer.agreed.is_some() => Err(DropReason::UnknownOpcode),
             _ => Ok(()),
-        }
-    }
-
-    /// The peer was heard through `port`: what answers it leaves there. A packet without the cookie
-    /// that was agreed on may be anybody's.
-    pub(crate) fn heard(&mut self, headers: &Headers, port: PortId) {
-        let peer = self.peer.as_ref();
-        let agreed = peer.is_some_and(|peer| peer.agreed.is_some());
-        if !agreed || headers.extension.is_some() {
-            self.heard_through = port;
         }
     }
 

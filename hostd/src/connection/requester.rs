@@ -3,6 +3,7 @@
 use super::sender::Sender;
 use super::steering::{Choice, Steering};
 use super::windows;
+use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
 use crate::send::awaited::{Again, Awaited};
 use crate::send::credit::Credits;
@@ -149,7 +150,7 @@ impl Requester {
     /// asked for while these are under way.
     fn answers_at_once(&self, steering: &Steering) -> u32 {
         let span = self.sender.as_ref().map_or(1, |it| it.flight().span());
-        let most = crate::limits::READ_REQUEST.min(span);
+        let most = limits::READ_REQUEST.min(span);
         most.min(steering.window() / 2).max(1)
     }
 
@@ -203,7 +204,9 @@ impl Requester {
                 ack_request: false,
             }));
         }
-        self.queue.set_answers(self.answers_at_once(steering));
+        if self.queue.next_answers().is_some() {
+            self.queue.set_answers(self.answers_at_once(steering));
+        }
         if !self.begin_next(steering, owner, regions)? {
             return Ok(None);
         }

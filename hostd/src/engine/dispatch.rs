@@ -102,7 +102,7 @@ impl<M: RegionMemory> Engine<M> {
         if let Err(reason) = checked {
             return self.drop_packet(frame, reason, pool);
         }
-        queue_pair.heard(&packet.headers, port);
+        queue_pair.heard_through = port;
         if packet.trimmed {
             let reason = queue_pair.trimmed(operation, Psn::new(bth.psn), now);
             self.drop_packet(frame, reason, pool);

@@ -458,18 +458,8 @@ fn the_trigger_is_acknowledged() {
     let mut bed = Bed::new(0, true);
     bed.send(20);
     bed.pass(micros(100));
-    let ack = |trigger| Acknowledgement {
-        expected: Psn::new(0),
-        acked: BitSet::default(),
-        trigger: Psn::new(trigger),
-        loss: false,
-        marks: None,
-        selective: true,
-    };
     for (trigger, in_flight) in [(0, 20), (7, 19), (7, 19), (19, 18), (300, 18)] {
-        let answer = ack(trigger);
-        bed.sender
-            .acknowledge(&answer, bed.now, &mut bed.steering, &mut bed.counters);
+        bed.answer_to(0, trigger);
         let (flying, lost) = bed.sender.flight().census();
         assert_eq!(flying + u32::try_from(lost).expect("few"), in_flight);
     }

@@ -6,6 +6,7 @@ mod file;
 mod interrupts;
 mod matrix;
 mod mesh;
+mod processes;
 mod progress;
 mod show;
 mod train;

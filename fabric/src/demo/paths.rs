@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use twin::picture::{Panel, Picture};
 use super::samples::{Points, rates};
 use super::spark;
 use super::stage::{Stage, holds, not_judged, say};
+use crate::processes::Processes;
 
 /// Name of this chapter's laboratory.
 pub(super) const NAME: &str = "paths";
@@ -105,18 +106,6 @@ pub(super) fn run(stage: &Stage, folder: &Path) -> Result<bool, LabError> {
     });
     stage.bar.set_message("taking the fabric down");
     Ok(fine && drawn.is_ok())
-}
-
-/// Processes that end with this.
-struct Processes(Vec<Child>);
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for process in &mut self.0 {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
 }
 
 /// Starts the traffic; the number of its queue pair.

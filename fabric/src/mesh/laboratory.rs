@@ -13,7 +13,8 @@ use lab::{Lab, LabError};
 use serde_json::Value;
 
 use super::matrix::Matrix;
-use super::{PORT, Probed, Prober, Processes, Target, probe, seconds};
+use super::{PORT, Probed, Prober, Target, probe, seconds};
+use crate::processes::Processes;
 
 /// How long servers and connections may take to be there.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -21,6 +21,8 @@ use lab::observe::rows;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::processes::Processes;
+
 /// Port of the probes' servers: not that of hostperf, which may serve somebody else.
 const PORT: u16 = 18_999;
 
@@ -215,19 +217,6 @@ fn worst<'a>(
     let of = heard.iter().filter(|row| row["signal"] == signal);
     let values = of.filter_map(|row| Some((row["raw_smoothed"].as_f64()?, *row)));
     values.max_by(|(one, _), (other, _)| badness(*one).total_cmp(&badness(*other)))
-}
-
-/// Processes that end with this.
-struct Processes(Vec<Child>);
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for process in &mut self.0 {
-            // It may have ended.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub struct Totals {
     pub data_packets: u64,
     /// Packets sent again.
     pub retransmits: u64,
+    /// Last packets of messages sent again because others had overtaken them.
+    pub stragglers: u64,
     /// Expiries of retransmission timers.
     pub timeouts: u64,
     /// Changes of connections that a side made.
@@ -82,6 +84,7 @@ impl Totals {
     fn add_counters(&mut self, counters: &QueuePairCounters) {
         self.data_packets += counters.tx_packets;
         self.retransmits += counters.retransmits;
+        self.stragglers += counters.stragglers;
         self.timeouts += counters.timeouts;
         self.changes += counters.changes;
         self.changes_refused += counters.changes_refused;
@@ -103,6 +106,7 @@ impl Totals {
         }
         self.data_packets += past.data_packets;
         self.retransmits += past.retransmits;
+        self.stragglers += past.stragglers;
         self.timeouts += past.timeouts;
         self.changes += past.changes;
         self.changes_refused += past.changes_refused;

@@ -79,9 +79,12 @@ fn planes_add_up() {
                     part >= 0.97,
                     "{count} planes, {spraying}, seed {seed}: {part:.3}"
                 );
-                // Last packets that others overtook.
-                let (again, all) = (outcome.totals.retransmits, outcome.totals.data_packets);
-                assert!(again * 1_000 <= all, "{count} planes, seed {seed}: {again}");
+                let totals = &outcome.totals;
+                assert_eq!(
+                    totals.retransmits, totals.stragglers,
+                    "{count}, seed {seed}"
+                );
+                assert!(totals.stragglers * 1_000 <= totals.data_packets, "{count}");
             }
         }
     }

@@ -74,9 +74,12 @@ fn idle_paths_add_up() {
         let payload = paths * speed.bps() * PAYLOAD / WIRE;
         let part = ratio(slowest(&outcome).bps(), payload);
         assert!(part >= 0.97, "{paths} paths, seed {seed}: {part:.3}");
-        // Last packets that others overtook.
-        let (again, all) = (outcome.totals.retransmits, outcome.totals.data_packets);
-        assert!(again * 1_000 <= all, "{paths} paths, seed {seed}: {again}");
+        let totals = &outcome.totals;
+        assert_eq!(
+            totals.retransmits, totals.stragglers,
+            "{paths} paths, seed {seed}"
+        );
+        assert!(totals.stragglers * 1_000 <= totals.data_packets, "{paths}");
     }
 }
 

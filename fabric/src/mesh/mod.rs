@@ -133,8 +133,9 @@ fn probe_at_once(
     let paths = rows(prober.hostctl(&["show", "paths"])?);
     let signals = rows(prober.hostctl(&["show", "csig"])?);
     let mut all = Vec::new();
-    for (target, client) in to.iter().zip(clients.0.drain(..)) {
-        let output = client.wait_with_output();
+    for target in to {
+        // The others end with this function, whatever becomes of this one.
+        let output = clients.0.remove(0).wait_with_output();
         let output = output.map_err(LabError::io(format!("hostperf on {from}")))?;
         let said: Option<Value> = serde_json::from_slice(&output.stdout).ok();
         let latency = |key: &str| said.as_ref()?.get(0)?.get(key)?.as_f64();

@@ -149,12 +149,14 @@ impl QueuePair {
                 if let Some(asked) = header.question() {
                     let answers = self.responder.answers.as_mut();
                     // One that waits in the ring is answered when it is its turn.
-                    let answered = !header.psn.is_before(receiver.expected())
-                        || answers.is_some_and(|answers| answers.ask_again(&asked, header.psn));
-                    if !answered {
+                    let waits = !header.psn.is_before(receiver.expected());
+                    let answered = !waits
+                        && answers.is_some_and(|answers| answers.ask_again(&asked, header.psn));
+                    if !waits && !answered {
                         return delivery.drop_packet(frame, DropReason::ForgottenAnswer);
                     }
-                    if let Some(peer) = self.peer.as_mut().filter(|_| receiver.reorders()) {
+                    let sprays = answered && receiver.reorders();
+                    if let Some(peer) = self.peer.as_mut().filter(|_| sprays) {
                         peer.steering.asked_again(now);
                     }
                 }

@@ -204,9 +204,6 @@ impl Requester {
                 ack_request: false,
             }));
         }
-        if self.queue.next_answers().is_some() {
-            self.queue.set_answers(self.answers_at_once(steering));
-        }
         if !self.begin_next(steering, owner, regions)? {
             return Ok(None);
         }
@@ -244,6 +241,11 @@ impl Requester {
         regions: &mut RegionTable<M>,
     ) -> Result<bool, Status> {
         for _ in 0..=LOCAL_TURN {
+            // Of the one behind a request that was carried out here, too: what is looked at is what
+            // is asked for.
+            if self.queue.next_answers().is_some() {
+                self.queue.set_answers(self.answers_at_once(steering));
+            }
             if !self.may_send_new(steering) {
                 return Ok(false);
             }

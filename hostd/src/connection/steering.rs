@@ -89,7 +89,9 @@ pub(super) struct Steering {
     /// The ports of which there is something to tell.
     counted: PortSet,
     /// The path of the newest answer, and when it left.
-    last_answer: LostPacket,
+    last_answer: Option<LostPacket>,
+    /// It is known to be missed.
+    is_missed: bool,
 }
 
 /// Notifications that come so long after an answer may be about it.
@@ -189,7 +191,8 @@ impl Steering {
             spread_lanes,
             counters: None,
             counted: PortSet::NONE,
-            last_answer: LostPacket::default(),
+            last_answer: None,
+            is_missed: false,
         }
     }
 
@@ -348,10 +351,11 @@ impl Steering {
     /// for, so there is no window.
     pub(super) fn choose_for_answer(&mut self, free: PortSet, now: Time) -> Choice {
         let path = self.paths.select(None, free, now);
-        self.last_answer = LostPacket {
+        self.last_answer = Some(LostPacket {
             path: path.path,
             sent: now,
-        };
+        });
+        self.is_missed = false;
         Choice {
             port: self.paths.port(path.entropy),
             path,
@@ -361,17 +365,22 @@ impl Steering {
     }
 
     /// The peer asks again for what was answered: after a silence the way of the answers is left,
-    /// as after a time-out (HT-24).
+    /// as after a time-out (HT-24). One answer is missed once, however many questions come again.
     pub(super) fn asked_again(&mut self, now: Time) {
-        if now.since(self.last_answer.sent) >= VANISHED_AFTER {
-            self.paths.lost(self.last_answer, now);
+        let vanished = |it: &LostPacket| now.since(it.sent) >= VANISHED_AFTER;
+        let Some(answer) = self.last_answer.filter(vanished) else {
+            return;
+        };
+        if !std::mem::replace(&mut self.is_missed, true) {
+            self.paths.lost(answer, now);
             self.paths.timed_out(now);
         }
     }
 
     /// Whether an answer left not long ago, so that what is said of congestion may be about it.
     pub(super) fn has_answered(&self, now: Time) -> bool {
-        now.since(self.last_answer.sent) < RECENTLY
+        self.last_answer
+            .is_some_and(|it| now.since(it.sent) < RECENTLY)
     }
 
     /// Passes the outcome of a packet to path selection and congestion control; `in_flight`:
@@ -404,6 +413,12 @@ impl Steering {
         }
         self.paths.on_feedback(feedback, now);
         self.lanes.feedback(feedback, in_flight, now);
+    }
+
+    /// A packet is sent again, by another way, because others have overtaken it: it may come yet.
+    pub(super) fn overtaken(&mut self, feedback: &Feedback, now: Time) {
+        self.paths.on_feedback(feedback, now);
+        self.lanes.doubted(feedback.path);
     }
 
     /// The outcome of an answer that was `asked` for at this time, while `outstanding` are awaited.

@@ -68,6 +68,24 @@ impl Deal {
         }))
     }
 
+    /// The same after `before`: of ports that worked then and do now it stays known how their
+    /// planes do. A port that did not begins anew.
+    pub(super) fn after(self, before: &Self) -> Self {
+        let Self::Several(old) = before else {
+            return self;
+        };
+        let Self::Several(mut now) = self else {
+            return self;
+        };
+        let both = now.dealt().and(old.dealt());
+        for port in both.iter() {
+            now.health[port.index()] = old.health[port.index()].clone();
+        }
+        now.avoided = old.avoided.and(both);
+        now.newest_through = old.newest_through;
+        Self::Several(now)
+    }
+
     /// The port of a value.
     #[inline]
     pub(super) fn port(&self, value: u8) -> PortId {
@@ -138,6 +156,14 @@ impl Deal {
             true => several.avoided.with(port),
             false => several.avoided.without(port),
         };
+    }
+}
+
+impl Several {
+    /// The ports that have values.
+    fn dealt(&self) -> PortSet {
+        let values = self.by_value.iter();
+        values.fold(PortSet::NONE, |set, port| set.with(*port))
     }
 }
 
@@ -281,5 +307,27 @@ mod tests {
             told(&mut lossy, 0, sent, fate);
         }
         assert_eq!(lossy.healthy(all), all);
+    }
+
+    /// HT-37: another route, or a port more, does not make a broken plane whole; a port that came
+    /// back is tried.
+    #[test]
+    fn a_broken_plane_is_remembered() {
+        let broken = PortId::new(0);
+        let new =
+            |ports: &[u64], usable| Deal::new(&self::ports(ports), usable, 0, Span::from_millis(1));
+        let two = PortSet::first_of(2);
+        let mut deal = new(&[1, 1], two);
+        if let Deal::Several(several) = &mut deal {
+            several.avoided = several.avoided.with(broken);
+        }
+        let all = PortSet::first_of(3);
+        let three = new(&[1, 1, 1], all).after(&deal);
+        assert_eq!(three.healthy(all), all.without(broken));
+        let without = new(&[1, 1, 1], all.without(broken)).after(&three);
+        let back = new(&[1, 1, 1], all).after(&without);
+        assert_eq!(back.healthy(all), all);
+        let one = new(&[1, 1], PortSet::NONE.with(broken)).after(&deal);
+        assert_eq!(one.healthy(two), two, "nothing else is left");
     }
 }

@@ -61,6 +61,8 @@ impl PathSet {
                     path.standing = Standing::Unmeasured;
                     path.generation += path.health.times_given_up() + 1;
                     path.entropy = Entropy::derive(self.identity, id, path.generation);
+                    // Answers that vanished count also when a path is out of use.
+                    self.avoided -= usize::from(path.health.is_avoided());
                     path.health = Health::new(self.avoidance);
                     path.weight = 1;
                     path.probed = true;

@@ -394,7 +394,7 @@ impl PathSet {
     pub(crate) fn set_ports(&mut self, ports: &[(PortId, Rate)], usable: PortSet) {
         let before = self.deal.is_several();
         let offset = entropy::mix(self.identity);
-        self.deal = Deal::new(ports, usable, offset, self.avoidance);
+        self.deal = Deal::new(ports, usable, offset, self.avoidance).after(&self.deal);
         if before || self.deal.is_several() {
             // Values lead other ways now.
             self.set_entries();

@@ -177,6 +177,10 @@ fn memory_of_a_peer_is_read_and_changed_atomically() {
     let reasons = [&active, &passive].map(|end| end.queue_pair.wait_disconnected(PATIENCE).ok());
     let expected = [ErrorCode::RequestFailed, ErrorCode::Access];
     assert_eq!(reasons, expected.map(Some), "which rule was broken");
+    for end in [&mut active, &mut passive] {
+        let left = end.queue_pair.disconnect(PATIENCE);
+        left.expect("what is over has ended");
+    }
 }
 
 /// HT-1: SEND with and without immediate data, WRITE with and without, all with their completions.

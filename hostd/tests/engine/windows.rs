@@ -2,7 +2,7 @@
 
 use crate::network::Network;
 use common::time::Span;
-use hostd::memory::HeapMemory;
+use hostd::memory::{HeapMemory, RegionMemory};
 use hostd::verbs::{
     Access, Completion, CompletionOpcode, EngineConfig, EngineError, MultipathConfig, RegionKeys,
     SendOpcode, SendRequest, Status,
@@ -282,6 +282,76 @@ fn a_key_is_taken_back_by_the_peer() {
         assert_eq!(refused.status, Status::RemoteAccess);
         bed.network.close();
     }
+}
+
+/// HT-1: SENDs with invalidate of every size from 0 to 4200 bytes, byte by byte.
+#[test]
+fn every_size_takes_a_key_back() {
+    const ROOM: usize = 5000;
+    for multipath in [Some(MultipathConfig::default()), None] {
+        let mut bed = Bed::new(7, multipath);
+        let bytes = bed.network.fill(0);
+        for len in 0..=4200 {
+            let rkey = bed.bound(BASE, 100, Access::REMOTE_WRITE);
+            assert!(bed.network.hosts[1].memory.copy_in(0, &[0; ROOM]));
+            let qpn = bed.qpns[1];
+            bed.network.hosts[1].receive_into(qpn, 200, 300, len);
+            let sent = bed.does(0, bed.send_with_invalidate(rkey, len));
+            assert_eq!(sent.status, Status::Success, "{len}");
+            let received = bed.network.hosts[1].completions.pop().expect("received");
+            assert_eq!(received.status, Status::Success, "{len}");
+            assert_eq!((received.invalidated, received.byte_len), (Some(rkey), len));
+            let mut wanted = [0; ROOM];
+            let end = 300 + len as usize;
+            wanted[300..end].copy_from_slice(&bytes[..len as usize]);
+            let mut memory = [0; ROOM];
+            assert!(bed.network.hosts[1].memory.copy_out(0, &mut memory));
+            assert!(memory == wanted, "{len}");
+        }
+        bed.network.close();
+    }
+}
+
+/// HT-43: a READ behind a request that is carried out here asks for as much as one by itself, half
+/// a window: what was asked for last does not count.
+#[test]
+fn a_read_behind_a_bind_asks_for_half_a_window() {
+    let mut bed = Bed::new(8, Some(MultipathConfig::default()));
+    let keys = bed.network.hosts[0].keys;
+    let [_, qpn] = bed.qpns;
+    // Of a packet, of which nothing may be left in what is asked for next.
+    let asks = |bed: &Bed| {
+        let engine = &bed.network.hosts[1].engine;
+        engine
+            .queue_pair_statistics(qpn)
+            .expect("there")
+            .counters
+            .tx_packets
+    };
+    let read = |bed: &Bed, len: u32| SendRequest {
+        opcode: SendOpcode::RdmaRead,
+        remote_addr: 0,
+        rkey: keys.rkey,
+        ..bed.network.hosts[1].send(9, 0, len)
+    };
+    let mut counts = Vec::new();
+    for behind in [false, true] {
+        let one = read(&bed, 100);
+        assert_eq!(bed.does(1, one).status, Status::Success);
+        let before = asks(&bed);
+        if behind {
+            let bind = bed.bind(BASE, 100, Access::REMOTE_WRITE);
+            bed.network.hosts[1]
+                .engine
+                .post_send(qpn, bind)
+                .expect("room");
+        }
+        let many = read(&bed, 32 * 1024);
+        assert_eq!(bed.does(1, many).status, Status::Success);
+        counts.push(asks(&bed) - before);
+    }
+    assert_eq!(counts, [1, 1]);
+    bed.network.close();
 }
 
 /// HT-1, HT-3: a peer takes back no key but those that were bound for it: both sides fail, the

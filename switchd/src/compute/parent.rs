@@ -8,6 +8,9 @@ use common::wire::compute::Terms;
 /// Least time before something is sent up again: less than the kernel lets a thread wait.
 const RETRY_LEAST: Span = Span::from_millis(4);
 
+/// The shortest lease of a parent that is kept: as members do.
+const LEASE_LEAST: Span = Span::from_millis(20);
+
 /// How often a parent is asked until it answers.
 pub(super) const ASK_AGAIN: Span = Span::from_millis(50);
 
@@ -55,6 +58,14 @@ impl Parent {
         self.terms.map_or(0, |(_, terms)| terms.slots)
     }
 
+    /// How long this switch may be silent, and wait for a sign of the parent: for the lease that it
+    /// granted, or the `own` one if that is shorter.
+    pub(super) fn lease(&self, own: Span) -> Span {
+        let granted = |(_, terms): (u32, Terms)| Span::from_millis(terms.lease_millis.into());
+        let granted = self.terms.map(granted);
+        granted.map_or(own, |it| it.max(LEASE_LEAST).min(own))
+    }
+
     /// Notes how long a result took that was asked for once.
     pub(super) fn note_result(&mut self, took: Span) {
         self.results.sample(took);
@@ -65,16 +76,17 @@ impl Parent {
         self.answers.sample(took);
     }
 
-    /// When a sign of life is due: soon if what was sent last is not answered.
-    pub(super) fn next_sign(&self, lease: Span) -> Time {
+    /// When a sign of life is due, with this `own` lease: soon if what was sent last is not
+    /// answered.
+    pub(super) fn next_sign(&self, own: Span) -> Time {
         let part = if self.heard < self.sent { 16 } else { 4 };
-        self.sent + lease.divided_by(part)
+        self.sent + self.lease(own).divided_by(part)
     }
 
     /// After which time something that was sent up so often is sent again. Results take longer
     /// where others wait for what they lost; the time of answers bounds what follows from that.
-    pub(super) fn patience(&self, tries: u8, lease: Span) -> Span {
-        let most = lease.divided_by(4);
+    pub(super) fn patience(&self, tries: u8, own: Span) -> Span {
+        let most = self.lease(own).divided_by(4);
         let results = self.results.late_after();
         let results = results.unwrap_or_else(|| most.divided_by(8));
         let answers = self.answers.late_after().map(|it| it.times(2));

@@ -78,9 +78,9 @@ impl Settings {
         self.members.is_empty() || self.members.iter().any(|it| it.contains(&source))
     }
 
-    /// Whether there are such operations, types and lengths here.
+    /// Whether there are such operations here.
     pub(super) fn is_capable(&self, join: &Join) -> bool {
-        join.operations & !OPERATIONS == 0 && join.payload <= self.payload
+        join.operations & !OPERATIONS == 0
     }
 }
 

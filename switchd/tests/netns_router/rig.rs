@@ -298,7 +298,9 @@ impl Rig {
         // The kernel finishes with duplicate addresses and the like first.
         std::thread::sleep(Duration::from_millis(300));
         let linux = Ends::open(parts.ends.name()).send_all(cases);
-        let ours = self.start()?.send(cases);
+        let mut running = self.start()?;
+        let ours = running.send(cases);
+        running.has_forwarded(cases.len());
         Some((linux, ours))
     }
 
@@ -383,6 +385,17 @@ impl Running {
 
     pub(crate) fn send(&mut self, cases: &[Case]) -> Vec<Seen> {
         self.ends.send_all(cases)
+    }
+
+    /// It was switchd that forwarded what was sent after each of so many cases, and not the kernel:
+    /// one packet each way at least, for some settings stop those of one family.
+    fn has_forwarded(&self, cases: usize) {
+        let limit = Instant::now() + Duration::from_secs(10);
+        while self.count("ports", "tx_packets") < 2 * cases as u64 {
+            assert!(Instant::now() < limit, "the kernel has forwarded it");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        println!("{cases} cases, {} passed up", self.count("ports", "punted"));
     }
 
     /// Waits until the frames have the fate that they have in Linux.

@@ -44,8 +44,8 @@ pub(super) fn packets(input: &[u8]) {
     play(input);
 }
 
-/// The same; what the engine counted.
-fn play(input: &[u8]) -> EngineStatistics {
+/// The same; what the engine counted, and how many windows were bound and keys taken back.
+fn play(input: &[u8]) -> (EngineStatistics, [u64; 2]) {
     let mut victim = Victim::new(2);
     victim.set_route(PEER.into());
     let mut attack = Attack {
@@ -61,7 +61,8 @@ fn play(input: &[u8]) -> EngineStatistics {
     }
     attack.victim.settle(|_, _| ());
     attack.victim.all_ended();
-    attack.victim.close()
+    let windows = attack.victim.windows;
+    (attack.victim.close(), windows)
 }
 
 impl Attack {
@@ -140,6 +141,9 @@ impl Attack {
             SendOpcode::AtomicFetchAndAdd,
         ];
         let (how, len, flags) = (program.u8(), program.u16(), program.u8());
+        if how & 0x30 == 0x30 {
+            return self.post_of_keys(index, how, len, flags);
+        }
         let opcode = OPCODES[usize::from(how & 7)];
         let len = if opcode.is_atomic() { 8 } else { len % 0x3000 };
         let lkey = match flags & 0xc0 {
@@ -165,6 +169,48 @@ impl Attack {
             },
             ..SendRequest::default()
         };
+        self.victim.post_send(index, request);
+    }
+
+    /// Binds the window, takes its key or another one back, or has the peer do so.
+    fn post_of_keys(&mut self, index: usize, how: u8, len: u16, flags: u8) {
+        let (window, key) = self.victim.window;
+        let next = key & !0xff | key.wrapping_add(1) & 0xff;
+        let key = if how & 0x40 == 0 {
+            key
+        } else {
+            self.victim.keys.rkey
+        };
+        let (opcode, imm) = match how & 3 {
+            0 => (SendOpcode::LocalInv, key),
+            1 => (SendOpcode::SendWithInv, key),
+            _ => (SendOpcode::BindMw, window),
+        };
+        let request = SendRequest {
+            opcode,
+            imm,
+            signaled: true,
+            ..SendRequest::default()
+        };
+        let request = match opcode {
+            SendOpcode::LocalInv => request,
+            SendOpcode::BindMw => SendRequest {
+                lkey: self.victim.keys.lkey,
+                addr: u64::from(flags) * 8,
+                rkey: if how & 0x40 == 0 { next } else { key },
+                compare_add: u64::from(how >> 2 & 0x3) << 1 | u64::from(flags & 0x20),
+                swap: len.into(),
+                ..request
+            },
+            _ => SendRequest {
+                lkey: self.victim.keys.lkey,
+                len: u32::from(len % 0x3000),
+                ..request
+            },
+        };
+        if opcode == SendOpcode::BindMw {
+            self.victim.window.1 = request.rkey;
+        }
         self.victim.post_send(index, request);
     }
 
@@ -252,13 +298,17 @@ impl Attack {
         }
         headers.atomic_original = Some(psn.into());
         headers.immediate = Some(psn);
-        headers.invalidate = Some(self.victim.keys.rkey);
+        headers.invalidate = Some(match psn & 1 {
+            0 => self.victim.keys.rkey,
+            _ => self.victim.window.1,
+        });
     }
 
     /// Memory that a request names: address, key, length.
     fn target(&self, program: &mut Program<'_>) -> (u64, u32, u32) {
         let (which, address, len) = (program.u8(), program.u16(), program.u16());
         let rkey = match which & 7 {
+            4 => self.victim.window.1,
             5 => self.victim.secret.rkey,
             6 => self.victim.secret.lkey,
             7 => u32::from(which),
@@ -323,7 +373,10 @@ mod tests {
     /// atomic operations answered, answers taken, and access is refused for its reasons.
     #[test]
     fn the_corpus_reaches_the_engine() {
-        let all = reached("host_attack", play);
+        let (all, windows): (Vec<_>, Vec<_>) = reached("host_attack", play).into_iter().unzip();
+        let of_windows = |n: usize| windows.iter().map(|it| it[n]).sum::<u64>();
+        assert!(of_windows(0) > 0, "no window was bound");
+        assert!(of_windows(1) > 0, "no key was taken back");
         let sum = |of: fn(&EngineStatistics) -> u64| all.iter().map(of).sum::<u64>();
         assert!(sum(|it| it.delivered) > 10);
         assert!(sum(|it| it.acknowledgements) > 5);

@@ -11,9 +11,9 @@ use hostd::engine::Engine;
 use hostd::memory::HeapMemory;
 use hostd::stats::EngineStatistics;
 use hostd::verbs::{
-    Access, CompletionQueueId, Cookies, DomainId, EngineConfig, Event, Multipath, MultipathConfig,
-    QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendRequest,
-    Transition,
+    Access, CompletionOpcode, CompletionQueueId, Cookies, DomainId, EngineConfig, Event, Multipath,
+    MultipathConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys,
+    Route, SendRequest, Status, Transition,
 };
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -80,6 +80,10 @@ pub(super) struct Victim {
     domain: DomainId,
     cq: CompletionQueueId,
     pub(super) keys: RegionKeys,
+    /// A memory window: its number, and the key that it has or is to have.
+    pub(super) window: (u32, u32),
+    /// Windows that were bound, and keys that were taken back.
+    pub(super) windows: [u64; 2],
     /// Keys of a region that peers have no right to.
     pub(super) secret: RegionKeys,
     hidden: HeapMemory,
@@ -106,7 +110,7 @@ impl Victim {
         });
         let domain = engine.create_domain().expect("room");
         let cq = engine.create_completion_queue().expect("room");
-        let rights = Access::LOCAL_WRITE | Access::ALL_REMOTE;
+        let rights = Access::LOCAL_WRITE | Access::ALL_REMOTE | Access::BIND;
         let open = HeapMemory::new(vec![0; usize::from(MEMORY)]);
         let keys = engine
             .register(domain, open.clone(), 0, rights)
@@ -115,7 +119,10 @@ impl Victim {
         let secret = engine
             .register(domain, hidden.clone(), 0, Access::LOCAL_WRITE)
             .expect("room");
+        let window = engine.create_window(domain).expect("room");
         let mut victim = Self {
+            window,
+            windows: [0; 2],
             engine,
             pool: FramePool::new(Region::heap(FRAMES, 4096, 0)),
             domain,
@@ -281,6 +288,12 @@ impl Victim {
                 _ => &mut pair.open.receives,
             };
             *open = open.checked_sub(1).expect("a request ended twice");
+            if completion.status == Status::Success {
+                let own = completion.opcode == CompletionOpcode::LocalInv;
+                let taken_back = own || completion.invalidated.is_some();
+                self.windows[0] += u64::from(completion.opcode == CompletionOpcode::BindMw);
+                self.windows[1] += u64::from(taken_back);
+            }
         }
         while let Some(event) = self.engine.next_event() {
             self.events.push(event);

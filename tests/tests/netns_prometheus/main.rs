@@ -53,6 +53,24 @@ fn expressions() -> Vec<(String, String)> {
     expressions
 }
 
+/// The metrics and labels that choices of dashboards are taken from: `label_values(metric, label)`.
+fn choices() -> Vec<(String, String)> {
+    let mut choices = Vec::new();
+    for name in BOARDS {
+        for variable in board(name)["templating"]["list"].as_array().unwrap() {
+            let Some(query) = variable["query"]["query"].as_str() else {
+                assert_eq!(variable["type"], "datasource", "{name}");
+                continue;
+            };
+            let inside = query.strip_prefix("label_values(");
+            let inside = inside.and_then(|it| it.strip_suffix(')'));
+            let (metric, label) = inside.and_then(|it| it.split_once(", ")).expect(query);
+            choices.push((metric.to_owned(), label.to_owned()));
+        }
+    }
+    choices
+}
+
 /// The daemons' metrics that a text names.
 fn metrics(text: &str) -> BTreeSet<String> {
     let words = text.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
@@ -119,6 +137,14 @@ fn dashboards_and_alerts_find_what_they_ask_for() {
         }
     });
     drop(receiver);
+    let choices = choices();
+    assert!(choices.len() >= 3, "{choices:?}");
+    for (metric, label) in choices {
+        let path = format!("label/{label}/values");
+        let values = prometheus.ask(&path, &[("match[]", &metric)]).unwrap();
+        let values = values.as_array().unwrap();
+        assert!(values.len() > 1, "{label} of {metric}: {values:?}");
+    }
 
     let data = prometheus.ask("label/__name__/values", &[]).unwrap();
     let known: BTreeSet<&str> = data

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hostd_client::{Access, CompletionStatus, Private, QueuePairOptions, SendRequest};
+use lab::capture::dissect;
 use lab::observe::rows;
 
 use crate::dissection::{assert_well_formed, numbers};
@@ -14,6 +15,9 @@ use crate::talk::Talk;
 
 /// Where `rping` listens.
 const PORT: u16 = 7173;
+
+/// What hostd's application tells the other one in the REQ.
+const SAID: &[u8] = b"said in the request";
 
 /// SW-1: a Soft-RoCE device behind switches is up, and answers through them.
 #[test]
@@ -49,7 +53,8 @@ fn send_one(rig: &Rig) -> (PathBuf, CompletionStatus) {
     let pair = context.create_queue_pair(&completions, &completions, options);
     let mut pair = pair.unwrap();
     let peer = SocketAddr::new(rig.address(), PORT);
-    let connected = pair.connect(peer, Private::EMPTY, LIMIT).unwrap();
+    let connected = pair.connect(peer, Private::new(SAID).unwrap(), LIMIT);
+    let connected = connected.unwrap();
     // A standard peer negotiates nothing.
     assert_eq!((connected.paths, connected.mtu), (1, 4096));
     let region = context.allocate(16, Access::LOCAL_WRITE).unwrap();
@@ -92,6 +97,13 @@ fn a_soft_roce_device_takes_the_first_send() {
         assert_ne!(ours, theirs);
         let sent = numbers(&file, "infiniband.bth.opcode == 4", "infiniband.bth.psn");
         assert_eq!(sent, theirs, "hostd begins with the PSN of its peer's REP");
+        let private = ["infiniband.cm.req.ip_cm.private"];
+        let said = dissect(&file, "infiniband.cm.req", &private).unwrap();
+        let hex: String = SAID.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(
+            !said.is_empty() && said.iter().all(|it| it.replace(':', "").starts_with(&hex)),
+            "where a standard application reads it: {said:?}"
+        );
         let read = numbers(&file, "infiniband.bth.opcode == 12", "infiniband.bth.psn");
         assert!(
             read.is_subset(&ours),

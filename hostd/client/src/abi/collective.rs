@@ -5,8 +5,9 @@
 //!
 //! ```text
 //!   0  wr_id        u64
-//!   8  collective   u8  0 allreduce, 1 reduce, 2 broadcast, 3 barrier, 255 none: it completes when
-//!                       the job is complete; 254 the member withdraws (3.6)
+//!   8  collective   u8  0 allreduce, 1 reduce, 2 broadcast, 3 barrier, 4 reduce whose result all
+//!                       get; 255 none: it completes when the job is complete; 254 the member
+//!                       withdraws (3.6)
 //!   9  operation    u8  1 sum, 2 product, 3 min, 4 max, 5 and, 6 or, 7 xor; 0 without
 //!  10  element      u8  1 i32, 2 i64, 3 u32, 4 u64, 5 f16, 6 bf16, 7 f32, 8 f64; 0 without
 //!  11  flags        u8  1: this member is the root

@@ -49,7 +49,8 @@ impl Group {
     }
 
     /// As [`Self::join`]. If the future is dropped rank 0 learns that this member left, if it had
-    /// joined; else it is missing there.
+    /// joined: another one may join as this rank. Only if all had come meanwhile the group has
+    /// formed, and its first collective fails.
     ///
     /// # Errors
     /// As [`Self::join`].

@@ -149,7 +149,8 @@ pub enum Refusal {
     Size,
     /// The group has segments of another length.
     Segment,
-    /// It speaks another version, or is no member of a group at all.
+    /// It speaks another version, is no member of a group at all, or did not answer the request:
+    /// its group stands already, and calls nothing.
     Version,
 }
 
@@ -170,7 +171,7 @@ impl fmt::Display for Refusal {
             Self::RankTaken => "another member has this rank",
             Self::Size => "the group has another size",
             Self::Segment => "the group has segments of another length",
-            Self::Version => "it speaks another version",
+            Self::Version => "it speaks another version, or answers no more",
         })
     }
 }

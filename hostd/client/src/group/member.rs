@@ -21,7 +21,8 @@ pub struct GroupOptions {
     /// For how long members wait for each other to join.
     pub join_timeout: Duration,
     /// For how long a collective may stand still before rank 0 asks who is to blame. It fails 3 s
-    /// later at the latest.
+    /// later at the latest. One through the switches shows nothing before its end: it has to be
+    /// over in this time, so long vectors on slow links need more, or pieces.
     pub timeout: Duration,
     /// Bytes that are sent and reduced at once: a multiple of 8, from 1 KiB to 1 MiB.
     pub segment: usize,

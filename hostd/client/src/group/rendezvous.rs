@@ -91,6 +91,7 @@ impl Group {
     pub(super) fn gather_turn(&mut self, until: Instant) -> Result<bool, GroupError> {
         self.drain()?;
         self.settle(None)?;
+        self.vacate();
         self.hear()?;
         let joined = |link: &Option<Link>| link.as_ref().is_some_and(|it| it.phase == Phase::Up);
         let missing = (1..self.size).find(|rank| !joined(&self.control[*rank]));
@@ -102,6 +103,18 @@ impl Group {
             return Err(self.fail(Failure { rank, cause }));
         }
         Ok(false)
+    }
+
+    /// Members that have joined and left again leave their rank free.
+    fn vacate(&mut self) {
+        let none = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+        for rank in 1..self.size {
+            let link = self.control[rank].as_ref();
+            if link.is_some_and(|link| link.left.is_some()) {
+                self.control[rank] = None;
+                (self.members[rank], self.leaves[rank]) = (none, None);
+            }
+        }
     }
 
     /// Tells the members who is where.
@@ -127,8 +140,8 @@ impl Group {
     ///
     /// # Errors
     /// [`GroupError::Refused`]: the size or the segments differ, or the rank is taken.
-    /// [`Cause::Missing`]: rank 0 is not there in time, or another member is not. A rank or size
-    /// that cannot be.
+    /// [`Cause::Missing`]: rank 0 is not there in time, or another member is not. [`Cause::Left`]:
+    /// rank 0 does not wait any more. A rank or size that cannot be.
     pub fn join(
         context: &Context,
         root: SocketAddr,
@@ -168,6 +181,11 @@ impl Group {
         self.settle(None)?;
         if !self.members.is_empty() {
             return Ok(true);
+        }
+        let root = self.control[0].as_ref();
+        if root.is_some_and(|link| link.left.is_some()) {
+            let (rank, cause) = (0, Cause::Left);
+            return Err(self.fail(Failure { rank, cause }));
         }
         if Instant::now() >= until + GRACE {
             let (rank, cause) = (0, Cause::Missing);

@@ -308,6 +308,40 @@ fn requests_are_futures() {
     });
 }
 
+/// A member that has joined and gives up makes room for another one; when rank 0 gives up those
+/// that have joined learn it at once.
+#[cfg(feature = "tokio")]
+async fn leaves_while_it_forms(contexts: &[hostd_client::Context; 3], rig: &Rig) {
+    let options = GroupOptions::default();
+    let soon = std::time::Duration::from_millis(500);
+    let port = rig.port();
+    let join = |rank: usize| Group::join_async(&contexts[rank], Rig::root(port), rank, 3, options);
+    let others = async {
+        assert!(tokio::time::timeout(soon, join(1)).await.is_err());
+        tokio::join!(join(1), join(2))
+    };
+    let root = Group::create_async(&contexts[0], port, 3, options);
+    let (root, (one, two)) = tokio::join!(root, others);
+    assert_eq!(
+        [root, one, two].map(|it| it.expect("it formed").size()),
+        [3; 3]
+    );
+    let port = rig.port();
+    let root = Group::create_async(&contexts[0], port, 3, options);
+    let root = tokio::time::timeout(soon, root);
+    let one = Group::join_async(&contexts[1], Rig::root(port), 1, 3, options);
+    let one = tokio::time::timeout(10 * soon, one);
+    let (root, one) = tokio::join!(root, one);
+    assert!(root.is_err(), "rank 2 is missing");
+    match one.expect("it learns that").expect_err("rank 0 has left") {
+        GroupError::Failed(failure) => assert_eq!(
+            (failure.rank, failure.cause),
+            (0, hostd_client::group::Cause::Left)
+        ),
+        other => panic!("{other}"),
+    }
+}
+
 /// HT-50: groups form as futures, all members in one thread; one that is missing is named, and who
 /// gives up has joined nothing.
 #[cfg(feature = "tokio")]
@@ -367,10 +401,13 @@ fn groups_form_as_futures() {
                 (2, hostd_client::group::Cause::Missing)
             );
         }
+        leaves_while_it_forms(&contexts, &rig).await;
         let port = rig.port();
         let soon = std::time::Duration::from_millis(300);
         let waits = Group::join_async(&contexts[1], Rig::root(port), 1, 2, options);
         assert!(tokio::time::timeout(soon, waits).await.is_err());
+        // What it has asked for last may be on its way: rank 0 would take it in.
+        tokio::time::sleep(soon).await;
         let (root, one) = tokio::join!(
             Group::create_async(&contexts[0], port, 2, options),
             Group::join_async(&contexts[1], Rig::root(port), 1, 2, options)

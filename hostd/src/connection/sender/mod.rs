@@ -205,7 +205,7 @@ impl Sender {
         if let Some(crowd) = ack.crowd() {
             steering.crowd(crowd, now);
         }
-        if news.spurious && !self.stragglers.explain() {
+        if news.spurious && !self.stragglers.explain(now) {
             self.recovery.on(Event::SpuriousRetransmit, before, now);
         }
         if let Some(round_trip) = measured {
@@ -381,8 +381,8 @@ impl Sender {
                 return;
             }
             let slot = self.flight.mark_lost(index);
-            steering.doubted(&feedback(&slot, None, PacketFate::Lost), now);
-            self.stragglers.copied();
+            steering.overtaken(&feedback(&slot, None, PacketFate::Lost), now);
+            self.stragglers.copied(times.1, now);
             counters.stragglers += 1;
         }
     }

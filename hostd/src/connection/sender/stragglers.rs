@@ -30,6 +30,9 @@ const RARE: u32 = 16;
 /// Copies whose originals may come yet, at most: what is remembered of them.
 const COPIES: u8 = 64;
 
+/// An original that has not come so many times as late as one is late will not come: it was lost.
+const FORGOTTEN: u64 = 16;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Stragglers {
@@ -37,12 +40,17 @@ pub(super) struct Stragglers {
     due: Time,
     /// Copies whose originals may come yet.
     copies: u8,
+    /// Until then.
+    until: Time,
 }
 
 impl Default for Stragglers {
     fn default() -> Self {
-        let due = Time::NEVER;
-        Self { due, copies: 0 }
+        Self {
+            due: Time::NEVER,
+            copies: 0,
+            until: Time::ZERO,
+        }
     }
 }
 
@@ -53,15 +61,22 @@ impl Stragglers {
     }
 
     /// Whether a packet that came twice is explained by a copy.
-    pub(super) const fn explain(&mut self) -> bool {
+    pub(super) fn explain(&mut self, now: Time) -> bool {
+        if self.until < now {
+            self.copies = 0;
+        }
         let explains = self.copies > 0;
         self.copies = self.copies.saturating_sub(1);
         explains
     }
 
-    /// Takes note of a copy.
-    pub(super) fn copied(&mut self) {
+    /// Takes note of a copy, where a packet is late after such a time.
+    pub(super) fn copied(&mut self, late_after: Span, now: Time) {
+        if self.until < now {
+            self.copies = 0;
+        }
         self.copies = (self.copies + 1).min(COPIES);
+        self.until = now + late_after.times(FORGOTTEN);
     }
 
     /// The packets of `flight` that are to be sent again. `newest`: when the newest packet left

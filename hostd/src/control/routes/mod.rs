@@ -185,9 +185,12 @@ impl Router {
             user,
             ..Peer::default()
         });
+        if peer.waiting.is_empty() {
+            // Who asks later waits with the others: their patience is not renewed by that.
+            peer.give_up = monotonic() + RESOLVE_TIME;
+            peer.asked_again = false;
+        }
         peer.waiting.extend(question.answer);
-        peer.give_up = monotonic() + RESOLVE_TIME;
-        peer.asked_again = false;
         // The engine asks because it has no route, whatever it was told.
         peer.told.clear();
         self.look_up(direction).await;

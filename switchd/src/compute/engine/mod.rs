@@ -259,7 +259,10 @@ impl Engine {
 
     /// How often jobs are looked at that wait for nothing.
     fn pace(&self) -> Span {
-        self.settings.lease.divided_by(16).min(ASK_AGAIN)
+        let own = self.settings.lease;
+        let parents = self.jobs.iter().flat_map(|job| &job.parents);
+        let lease = parents.fold(own, |least, it| least.min(it.lease(own)));
+        lease.divided_by(16).min(ASK_AGAIN)
     }
 
     /// When [`Self::tick`] is due.
@@ -381,6 +384,10 @@ impl Engine {
         if !settings.is_capable(join) {
             return Err(Reason::NotCapable);
         }
+        let join = &Join {
+            payload: join.payload.min(settings.payload),
+            ..*join
+        };
         let address = settings.address;
         let all = settings.parents.as_slice();
         let all = address.map_or(&[][..], |_| all);

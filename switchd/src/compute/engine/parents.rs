@@ -295,7 +295,8 @@ impl Engine {
     pub(super) fn tend_parents(&mut self, at: usize, now: Time, out: &mut impl Outbox) {
         let lease = self.settings.lease;
         let job = &self.jobs[at];
-        if job.parents.iter().any(|it| now.since(it.heard) >= lease) {
+        let is_lost = |it: &Parent| now.since(it.heard) >= it.lease(lease);
+        if job.parents.iter().any(is_lost) {
             let verdict = job.verdict(Reason::ParentLost, None);
             return self.end(at, verdict, now, out);
         }

@@ -320,7 +320,6 @@ fn what_cannot_be_is_refused() {
     let cases = [
         ((0, 2, plain), Reason::BadRequest),
         ((0, 0, asking(|it| it.generation = 0)), Reason::BadRequest),
-        ((0, 0, asking(|it| it.payload = 1_401)), Reason::NotCapable),
         ((0, 0, asking(|it| it.operations = 1)), Reason::NotCapable),
         ((0, 0, asking(|it| it.above = levels)), Reason::NoParents),
         ((1, 0, plain), Reason::RankTaken),

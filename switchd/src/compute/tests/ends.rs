@@ -3,11 +3,12 @@
 
 use super::plan::Plan;
 use super::world::{End, Random, Sent, Switch, World, member_address, switch_address};
-use crate::compute::{Happening, Settings};
+use crate::compute::{Datagram, Happening, Peer, Settings};
 use crate::drop::DropReason;
+use crate::id::PortId;
 use common::time::Span;
 use common::wire::compute::{
-    Element, Flags, Join, Level, Levels, Message, Operation, Packet, Reason, Verdict, Work,
+    Element, Flags, Join, Level, Levels, Message, Operation, Packet, Reason, Terms, Verdict, Work,
 };
 use std::net::SocketAddr;
 
@@ -505,6 +506,94 @@ fn parents_know_the_end_of_their_own_epoch() {
         world.switches[0].engine.tick(now, &mut sent);
         assert_eq!(sent.0.is_empty(), is_known, "{sent:?}");
     }
+}
+
+/// SW-42: a leaf is as silent as its parent allows, not as it allows its members itself.
+#[test]
+fn a_leaf_keeps_the_lease_of_its_parent() {
+    let mut world = world(&[1, 1], 1, 20);
+    let join = Message::Join(world.members[0].join);
+    assert_eq!(say(&mut world, member_address(0), (0, 0), join), Ok(()));
+    let terms = Terms {
+        slots: 4,
+        payload: 16,
+        lease_millis: 400,
+        generation: 1,
+    };
+    let spine = switch_address(2);
+    let admit = Message::Admit(terms);
+    assert_eq!(say(&mut world, spine, (0, 1), admit), Ok(()));
+    let (begin, mut last) = (world.now, world.now);
+    while world.now < begin + Span::from_millis(1_500) {
+        world.now = world.switches[0].engine.deadline();
+        let (now, mut sent) = (world.now, Sent::default());
+        world.switches[0].engine.tick(now, &mut sent);
+        let to_spine = |(to, bytes): &(Peer, Vec<u8>)| {
+            let message = Packet::read(bytes).expect("whole").message;
+            to.remote == spine && message == Message::KeepAlive
+        };
+        if sent.0.iter().any(to_spine) {
+            assert!(now.since(last) <= Span::from_millis(150), "silent");
+            last = now;
+            assert_eq!(say(&mut world, spine, (0, 1), Message::Alive), Ok(()));
+        }
+    }
+    assert!(world.now.since(last) <= Span::from_millis(150), "silent");
+    assert_eq!(world.switches[0].engine.rows(world.now)[0].state, "running");
+    // Nothing comes from the parent for its lease, though the leaf's own is five times as long.
+    let end = last + Span::from_millis(550);
+    while world.now < end {
+        world.now = world.switches[0].engine.deadline();
+        let now = world.now;
+        world.switches[0].engine.tick(now, &mut Sent::default());
+    }
+    let ended = &world.switches[0].stats.ended;
+    assert_eq!(ended[Reason::ParentLost as usize].get(), 1);
+}
+
+/// SW-40: vectors are as short as a switch can take them: that is granted, and no reason to refuse.
+#[test]
+fn shorter_vectors_are_granted() {
+    let mut world = world(&[2], 0, 20);
+    let settings = Settings {
+        payload: 8,
+        ..Settings::default()
+    };
+    world.switches[0] = Switch::new(switch_address(0), settings);
+    let mut sent = Sent::default();
+    for rank in [0, 1] {
+        let join = Message::Join(world.members[usize::from(rank)].join);
+        let packet = Packet {
+            flags: Flags::default(),
+            job: JOB,
+            epoch: 0,
+            rank,
+            message: join,
+        };
+        let mut bytes = vec![0; packet.len()];
+        packet.write(None, &mut bytes).expect("it fits");
+        let peer = Peer {
+            remote: member_address(u8::try_from(rank).expect("few")),
+            local: switch_address(0),
+            port: PortId(0),
+        };
+        let datagram = Datagram {
+            peer,
+            bytes: &bytes,
+            is_ce: false,
+        };
+        let now = world.now;
+        let taken = world.switches[0].engine.receive(datagram, now, &mut sent);
+        assert_eq!(taken, Ok(()));
+    }
+    let granted =
+        sent.0.iter().filter_map(
+            |(_, bytes)| match Packet::read(bytes).expect("whole").message {
+                Message::Admit(terms) => Some(terms.payload),
+                _ => None,
+            },
+        );
+    assert_eq!(granted.collect::<Vec<_>>(), [8, 8]);
 }
 
 /// SW-42: what waits for a silent parent is sent again a bounded part at a time, all of it in the

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 /// most half of them, and leaves others room: see [`Shares`].
 const REQUESTS: usize = 8192;
 
-/// Those of one source address among them: others behind the same port have room whatever it asks
-/// for. Who invents addresses takes the room of its port.
+/// Those of one source address at a port among them: others behind the same port have room whatever
+/// it asks for. Who invents addresses takes the room of its port, and none of theirs at others.
 const REQUESTS_OF_ONE: usize = 512;
 
 /// How long a REP may take, and the first packet after it.
@@ -41,8 +41,8 @@ type Reply = (Request, u32, Time);
 #[derive(Debug, Default)]
 struct Requests {
     open: HashMap<Request, Waiting>,
-    /// How many there are of each client.
-    of: HashMap<IpAddr, usize>,
+    /// How many there are of each client, at each port.
+    of: HashMap<(PortId, IpAddr), usize>,
     shares: Shares,
 }
 
@@ -60,15 +60,19 @@ impl Requests {
     /// Whether there was room.
     fn insert(&mut self, request: Request, asked: Waiting) -> bool {
         if let Some(known) = self.open.get_mut(&request) {
-            // Its time goes on: who repeats it keeps no place longer.
-            known.qp = asked.qp;
+            // Its time goes on: who repeats it keeps no place longer. At another port it is another
+            // one that says the same, or pretends to.
+            if known.port == asked.port {
+                known.qp = asked.qp;
+            }
             return true;
         }
-        let of_client = self.of.get(&request.0).copied().unwrap_or(0);
+        let client = (asked.port, request.0);
+        let of_client = self.of.get(&client).copied().unwrap_or(0);
         if of_client >= REQUESTS_OF_ONE || !self.shares.have_room(asked.port, 1, REQUESTS) {
             return false;
         }
-        self.of.insert(request.0, of_client + 1);
+        self.of.insert(client, of_client + 1);
         self.shares.take(asked.port, 1);
         self.open.insert(request, asked);
         true
@@ -79,7 +83,7 @@ impl Requests {
             return;
         };
         self.shares.give(removed.port, 1);
-        if let Some(of_client) = self.of.get_mut(&request.0) {
+        if let Some(of_client) = self.of.get_mut(&(removed.port, request.0)) {
             *of_client -= 1;
         }
     }
@@ -90,7 +94,7 @@ impl Requests {
             let is_kept = is_kept(waiting.since);
             if !is_kept {
                 shares.give(waiting.port, 1);
-                if let Some(of_client) = of.get_mut(client) {
+                if let Some(of_client) = of.get_mut(&(waiting.port, *client)) {
                     *of_client -= 1;
                 }
             }
@@ -320,6 +324,22 @@ mod tests {
             setups.take(&told(1, 2, &req, now), MOST);
         }
         assert_eq!(setups.refused, 5000 - REQUESTS_OF_ONE as u64);
+        // The same address at another port has its own room, and what the first one asked is not
+        // touched.
+        let pretended = |qps, id| {
+            let [req, rep] = set_up(a, b, qps, id);
+            let mut req = told(1, 2, &req, now);
+            req.ingress = PortId(4);
+            (req, told(2, 1, &rep, now))
+        };
+        let (again, answer) = pretended((66, 5), 3);
+        setups.take(&again, MOST);
+        let pair = setups.take(&answer, MOST);
+        assert_eq!(pair, Key::new(a, b, 5).zip(Key::new(b, a, 3)));
+        let (fresh, answer) = pretended((77, 6), 5000);
+        setups.take(&fresh, MOST);
+        let pair = setups.take(&answer, MOST);
+        assert_eq!(pair, Key::new(a, b, 6).zip(Key::new(b, a, 77)));
         let [req, rep] = set_up(c, b, (7, 8), 9);
         setups.take(&told(3, 2, &req, now), MOST);
         let pair = setups.take(&told(2, 3, &rep, now), MOST);
@@ -329,7 +349,7 @@ mod tests {
         assert!(setups.requests.of.is_empty());
         assert_eq!(
             (setups.requests.shares.used(), setups.shares.used()),
-            (0, 2)
+            (0, 6)
         );
         let [req, rep] = set_up(a, b, (7, 8), 9);
         setups.take(&told(1, 2, &req, later), MOST);

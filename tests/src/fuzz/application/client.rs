@@ -4,6 +4,7 @@ use super::daemon::{Daemon, OWN, PEER};
 use hostd::app::session::Session;
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::by_hand::ByHand;
+use hostd_client::abi::collective::{JoinJob, Membership};
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::Doorbell;
 use hostd_client::abi::message::Request;
@@ -77,6 +78,15 @@ impl Ring {
         Some(bytes)
     }
 
+    /// The first slot of a request and those that follow it, published together.
+    pub(super) fn push_all(&mut self, first: &[u8], more: &[[u8; WORK_LEN]]) {
+        for bytes in std::iter::once(first).chain(more.iter().map(<[u8; WORK_LEN]>::as_slice)) {
+            self.memory.copy_in(self.place(), bytes);
+            self.index = self.index.wrapping_add(1);
+        }
+        self.memory.word(TAIL).store(self.index, Ordering::SeqCst);
+    }
+
     /// Writes `bytes` anywhere in the ring.
     pub(super) fn spoil(&self, at: u16, bytes: &[u8]) {
         let at = usize::from(at) % self.memory.len();
@@ -90,6 +100,12 @@ pub(super) struct QueuePair {
     pub(super) slot: u32,
     pub(super) send: Ring,
     pub(super) receive: Ring,
+}
+
+pub(super) struct SharedQueue {
+    pub(super) handle: u32,
+    pub(super) slot: u32,
+    pub(super) ring: Ring,
 }
 
 pub(super) struct Memory {
@@ -108,6 +124,9 @@ pub(super) struct Client {
     pub(super) pairs: Vec<QueuePair>,
     pub(super) regions: Vec<Memory>,
     pub(super) listeners: Vec<u32>,
+    pub(super) shared: Vec<SharedQueue>,
+    /// Handles of windows and their first keys.
+    pub(super) windows: Vec<(u32, u32)>,
 }
 
 pub(super) fn pick<T>(list: &mut [T], which: u8) -> Option<&mut T> {
@@ -143,6 +162,8 @@ impl Client {
             pairs: Vec::new(),
             regions: Vec::new(),
             listeners: Vec::new(),
+            shared: Vec::new(),
+            windows: Vec::new(),
         }
     }
 
@@ -183,14 +204,25 @@ impl Client {
         }
     }
 
+    /// A queue pair with a receive queue of its own.
     pub(super) fn queue_pair(&mut self, daemon: &mut Daemon, which: u8) {
+        self.queue_pair_at(daemon, which, 0);
+    }
+
+    /// A queue pair that takes receives of a shared queue.
+    pub(super) fn queue_pair_of_shared(&mut self, daemon: &mut Daemon, which: u8) {
+        let shared = pick(&mut self.shared, which).map_or(0, |it| it.handle);
+        self.queue_pair_at(daemon, which, shared);
+    }
+
+    fn queue_pair_at(&mut self, daemon: &mut Daemon, which: u8, shared: u32) {
         let cq = pick(&mut self.queues, which).map_or(0, |it| it.0);
         let request = Request::CreateQueuePair {
             send_cq: cq,
             receive_cq: cq,
             send_entries: ENTRIES,
             receive_entries: ENTRIES,
-            shared: 0,
+            shared,
         };
         let (send_memfd, send) = Ring::create(WORK_LEN);
         let (receive_memfd, receive) = Ring::create(WORK_LEN);
@@ -205,6 +237,36 @@ impl Client {
             };
             keep(&mut self.pairs, pair);
         }
+    }
+
+    pub(super) fn shared_queue(&mut self, daemon: &mut Daemon, limit: u8) {
+        let request = Request::CreateSharedQueue {
+            entries: ENTRIES,
+            limit: limit.into(),
+        };
+        let (memfd, ring) = Ring::create(WORK_LEN);
+        let reply = daemon.ask(&mut self.session, request, &[memfd]);
+        if let Some((Reply::SharedQueue { handle, slot, .. }, _)) = reply {
+            keep(&mut self.shared, SharedQueue { handle, slot, ring });
+        }
+    }
+
+    pub(super) fn window(&mut self, daemon: &mut Daemon) {
+        let reply = daemon.ask(&mut self.session, Request::CreateWindow, &[]);
+        if let Some((Reply::Window { handle, rkey }, _)) = reply {
+            keep(&mut self.windows, (handle, rkey));
+        }
+    }
+
+    /// Wants to be a member of a job, which this daemon has no switch for.
+    pub(super) fn member(&mut self, daemon: &mut Daemon, which: u8) {
+        let request = Request::JoinJob(JoinJob {
+            cq: pick(&mut self.queues, which).map_or(0, |it| it.0),
+            entries: ENTRIES,
+            membership: Membership::new(7, 1, u16::from(which & 3), u16::from(which >> 2)),
+        });
+        let (memfd, _) = Ring::create(WORK_LEN);
+        let _ = daemon.ask(&mut self.session, request, &[memfd]);
     }
 
     /// Connects a queue pair with itself.

@@ -6,6 +6,7 @@
 use crate::drop::DropReason;
 use crate::packet::{Address, Edits, NO_PCP, Parsed, Version};
 use crate::tables::reading::Reading;
+use common::wire::csig::{Form, Kind};
 use common::wire::ethernet::{self, ethertype};
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::{self, csig, vlan};
@@ -125,10 +126,29 @@ fn untagged(frame: &[u8]) -> Option<([u8; 6], u16)> {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
 fn signed(frame: &[u8], reading: Reading) -> Option<([u8; 6], Header)> {
+    let tpids = reading.tpids;
+    let of_form = |form| signed_by(frame, (tpids.of(form), Kind::Csig(form)), reading);
+    of_form(Form::Compact)
+        .or_else(|| of_form(Form::Expanded))
+        .or_else(|| signed_by(frame, (tpids.int, Kind::Int), reading))
+}
+
+/// The same for a tag of one kind, if it has this TPID: its length is known where this is called,
+/// so that nothing waits for the TPID to know where the packet begins.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
+fn signed_by(
+    frame: &[u8],
+    (known, tag): (u16, Kind),
+    reading: Reading,
+) -> Option<([u8; 6], Header)> {
     let header = frame.first_chunk::<{ ethernet::HEADER_LEN }>()?;
     let at = ethernet::field::ETHERTYPE;
     let tpid = u16::from_be_bytes([header[at], header[at + 1]]);
-    let tag = reading.tpids.kind(tpid)?;
+    // Zero: such tags are not known, and the frame has a length there.
+    if tpid != known || tpid == 0 {
+        return None;
+    }
     let kind = frame.get(at + tag.len()..)?.first_chunk()?;
     let ethertype = u16::from_be_bytes(*kind);
     let is_ip = matches!(ethertype, ethertype::IPV4 | ethertype::IPV6);

@@ -40,6 +40,9 @@ impl<Q: QueueIo> Worker<Q> {
         };
         address(&mut packet, past.own);
         if packet.edits.has_tag() {
+            if self.ports.is_to_be_measured(past, now) {
+                self.measure_bypassed(past, now);
+            }
             let quick = self.ports.quick(past, now);
             if !sign_frequent(&mut packet, quick, &self.stats, now) {
                 packet = self.sign_bypassing(packet, now);

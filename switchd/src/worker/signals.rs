@@ -11,7 +11,7 @@ use crate::packet::Packet;
 use crate::stats::{PortStats, WorkerStats};
 use crate::tables::csig::{Quick, Stamp};
 use crate::tables::{PortEntry, Tables};
-use crate::traffic::ports::OwnedPort;
+use crate::traffic::ports::{Bypass, OwnedPort};
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::csig::Kind;
@@ -26,11 +26,12 @@ fn sent(stats: &PortStats) -> u64 {
 /// Measures the load of a port if that is asked for and it is time to. What it writes in congestion
 /// signals.
 #[inline]
-fn measure(port: &mut OwnedPort, stats: &PortStats, now: Time) -> Option<Stamp> {
+pub(super) fn measure(port: &mut OwnedPort, stats: &WorkerStats, now: Time) -> Option<Stamp> {
     let signals = port.signals.as_mut()?;
     if signals.is_measured(now) {
         return Some(signals.stamp());
     }
+    let stats = &stats.ports[port.port.index()];
     if let Some(loads) = signals.measure(now, sent(stats)) {
         stats.csig.show(loads);
     }
@@ -59,8 +60,8 @@ pub(super) fn exit<'a>(
     stats: &WorkerStats,
     now: Time,
 ) -> Option<Exit<'a>> {
-    let stats = &stats.ports[port.port.index()];
     let stamp = measure(port, stats, now);
+    let stats = &stats.ports[port.port.index()];
     let entry = tables.port(port.port)?;
     let reading = entry.reading()?;
     Some(Exit {
@@ -114,8 +115,16 @@ pub(super) fn sign_frequent(
 }
 
 impl<Q: QueueIo> Worker<Q> {
-    /// The same for a packet that goes past the queues of its port. It comes and goes by value, so
-    /// that those without a tag need not lie in memory.
+    /// Measures the port that the first packet with a tag of this turn leaves by, past its queues:
+    /// then that packet is one like the others.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn measure_bypassed(&mut self, past: Bypass, now: Time) {
+        measure(self.ports.at_mut(past.place()), &self.stats, now);
+    }
+
+    /// Does with the tag of a packet that goes past the queues of its port what takes longer. It
+    /// comes and goes by value, so that those without a tag need not lie in memory.
     #[inline(never)]
     pub(super) fn sign_bypassing(&mut self, mut packet: Packet, now: Time) -> Packet {
         let Self {

@@ -1,7 +1,7 @@
 //! From the queues of the worker's own egress ports to their devices: \[8\], \[9\] and \[10\].
 
 use super::Worker;
-use super::signals::{exit, sign_and_count, sign_frequent};
+use super::signals::{exit, measure, sign_and_count, sign_frequent};
 use crate::drop::DropReason;
 use crate::egress::rewrite::rewrite;
 use crate::limits::{BATCH, CLASSES};
@@ -68,8 +68,12 @@ impl<Q: QueueIo> Worker<Q> {
             rings,
             ..
         } = self;
-        let exit = exit(tables, ports.at_mut(place), stats, now);
-        let signals = ports.at(place).signals.as_ref();
+        measure(ports.at_mut(place), stats, now);
+        // Often all packets went past the queues, and nothing is left to be signed.
+        let waits = !ports.at(place).manager.is_empty();
+        let exit = waits.then(|| exit(tables, ports.at_mut(place), stats, now));
+        let exit = exit.flatten();
+        let signals = ports.at(place).signals.as_ref().filter(|_| waits);
         let quick = signals.and_then(|signals| signals.quick(now).copied());
         let telling = exit.as_ref().is_some_and(|exit| exit.int.is_some());
         let mut waiting = telling.then(|| ports.at(place).manager.waiting());

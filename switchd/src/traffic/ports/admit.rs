@@ -33,6 +33,14 @@ pub struct Bypass {
     pub own: [u8; 6],
 }
 
+impl Bypass {
+    /// The place of the port.
+    #[inline]
+    pub fn place(self) -> usize {
+        self.place
+    }
+}
+
 impl EgressPorts {
     /// Puts a packet in its queue, or gives it back with the reason why not.
     ///
@@ -120,6 +128,14 @@ impl EgressPorts {
             .saturating_sub(wire_len(packet.frame.len() as u64));
         let own = port.mac;
         Some(Bypass { place, own })
+    }
+
+    /// Whether the port's load tells in tags, and was not looked at in this turn.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
+    pub fn is_to_be_measured(&self, Bypass { place, .. }: Bypass, now: Time) -> bool {
+        let signals = self.ports[place].signals.as_ref();
+        signals.is_some_and(|signals| !signals.is_measured(now))
     }
 
     /// What most tags that tell of a path are compared with there, if the port's load was looked at

@@ -24,6 +24,7 @@ use crate::traffic::store::PacketStore;
 use crate::traffic::watchdog::{Masks, Steps};
 use common::time::{Span, Time};
 
+pub use admit::Bypass;
 pub use port::OwnedPort;
 pub use serve::Charged;
 

@@ -590,11 +590,7 @@ impl Recovery {
         if let State::Waiting(clocks) | State::ReceiverNotReady { clocks, .. } = &mut self.state
             && *clocks != Clocks::STOPPED
         {
-            // A hold that ends before says nothing: packets now and then, each with its own, would
-            // hide that the peer is silent.
-            if clocks.rto_at < until {
-                clocks.rto_at = rto_at;
-            }
+            clocks.rto_at = clocks.rto_at.max(rto_at);
             if clocks.probe_at < until {
                 clocks.probe_at = until;
             }

@@ -197,7 +197,9 @@ fn the_killed_leave_nothing(count: usize) {
     b.wait_for("it listens", |report| report.sessions.len() == 1);
     let mut victim = Victim::new(&a, &b);
     // Its round trip is known.
-    (0..10).for_each(|_| drop(victim.transfer()));
+    for _ in 0..10 {
+        victim.transfer();
+    }
     let fresh = Held::now([&a, &b]);
     // The first ones make tables grow and threads start.
     kill_in_mid_transfer([&a, &b], 6, &mut random);

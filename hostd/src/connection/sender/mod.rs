@@ -377,7 +377,7 @@ impl Sender {
         let newest = self.recovery.newest_acked_sent();
         let found = self.stragglers.find(&self.flight, newest, times, now);
         for index in found.iter() {
-            if self.credit(steering) == 0 {
+            if self.credit(steering) == 0 || !self.stragglers.may_copy() {
                 return;
             }
             let slot = self.flight.mark_lost(index);

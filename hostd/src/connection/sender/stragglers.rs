@@ -9,6 +9,7 @@
 //!   all has left, and    a packet that left a quarter of a round trip after it has come: overtaken
 //!                  and   of sixteen packets since the oldest missing one at most one is
 //!                  and   it is late: the smoothed round trip and 4 variations are over (RFC 6298)
+//!                  and   fewer than six have a copy already
 //! ```
 //!
 //! The first says that the peer and its threads are well. The others heed how much the ways differ:
@@ -27,6 +28,9 @@ const PARTS: u64 = 4;
 /// Of so many packets at most one is a straggler; if more are overtaken, ways differ.
 const RARE: u32 = 16;
 
+/// Packets that have a copy at one end, at most. More are many.
+const AT_AN_END: u8 = 6;
+
 /// Copies whose originals may come yet, at most: what is remembered of them.
 const COPIES: u8 = 64;
 
@@ -38,6 +42,8 @@ const FORGOTTEN: u64 = 16;
 pub(super) struct Stragglers {
     /// When the oldest one will be late.
     due: Time,
+    /// Copies at this end.
+    made: u8,
     /// Copies whose originals may come yet.
     copies: u8,
     /// Until then.
@@ -48,6 +54,7 @@ impl Default for Stragglers {
     fn default() -> Self {
         Self {
             due: Time::NEVER,
+            made: 0,
             copies: 0,
             until: Time::ZERO,
         }
@@ -70,11 +77,17 @@ impl Stragglers {
         explains
     }
 
+    /// Whether another packet may have a copy at this end.
+    pub(super) const fn may_copy(&self) -> bool {
+        self.made < AT_AN_END
+    }
+
     /// Takes note of a copy, where a packet is late after such a time.
     pub(super) fn copied(&mut self, late_after: Span, now: Time) {
         if self.until < now {
             self.copies = 0;
         }
+        self.made += 1;
         self.copies = (self.copies + 1).min(COPIES);
         self.until = now + late_after.times(FORGOTTEN);
     }
@@ -89,6 +102,9 @@ impl Stragglers {
         now: Time,
     ) -> BitSet<SPAN_WORDS> {
         self.due = Time::NEVER;
+        if !self.may_copy() {
+            return BitSet::default();
+        }
         let outstanding = flight.outstanding();
         let in_flight = flight.in_flight_among(outstanding);
         let (mut overtaken, mut late) = (0, BitSet::default());
@@ -115,8 +131,8 @@ impl Stragglers {
         BitSet::default()
     }
 
-    /// Nothing is awaited.
+    /// Nothing is awaited, or there is more to send.
     pub(super) fn stop(&mut self) {
-        self.due = Time::NEVER;
+        (self.due, self.made) = (Time::NEVER, 0);
     }
 }

@@ -140,11 +140,14 @@ impl Reports {
         self.due = true;
         self.cut = true;
         self.trims = true;
-        let Some((marks, bit)) = self.place(psn) else {
-            return false;
-        };
-        marks.trimmed |= bit;
-        true
+        for marks in [&mut self.marks, &mut self.more_marks] {
+            let bit = Self::bit(marks, psn);
+            marks.trimmed |= bit;
+            if bit != 0 {
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether packets came of which none was delivered.
@@ -172,20 +175,13 @@ impl Reports {
         }
     }
 
-    /// Where something is noted of packet `psn`: which marks, and the bit. `None` if neither the
-    /// next acknowledgement nor the one after it has room for that.
-    fn place(&mut self, psn: Psn) -> Option<(&mut Marks, u128)> {
-        for marks in [&mut self.marks, &mut self.more_marks] {
-            if marks.is_empty() {
-                // Later packets may be older ones.
-                marks.base = psn.minus(MARK_BITS / 2).value();
-            }
-            let bit = marks.bit(psn.value());
-            if bit != 0 {
-                return Some((marks, bit));
-            }
+    /// The bit of packet `psn` in `marks`; zero if it has none.
+    fn bit(marks: &mut Marks, psn: Psn) -> u128 {
+        if marks.is_empty() {
+            // Later packets may be older ones.
+            marks.base = psn.minus(MARK_BITS / 2).value();
         }
-        None
+        marks.bit(psn.value())
     }
 
     /// The expected packet came.
@@ -319,11 +315,10 @@ impl Reports {
     /// Counts a packet that will be acknowledged.
     fn count(&mut self, header: &DataHeader, now: Time) {
         if header.congested && self.tells_marks {
-            if let Some((marks, bit)) = self.place(header.psn) {
-                marks.marked |= bit;
-            }
-            // What this one cannot tell of has to be told soon, too.
-            self.due |= !self.more_marks.is_empty();
+            let bit = Self::bit(&mut self.marks, header.psn);
+            self.marks.marked |= bit;
+            // The next packets have to find room.
+            self.due |= bit == 0;
         }
         if let Some(reflector) = &mut self.reflector {
             reflector.note(header.path, header.signal);

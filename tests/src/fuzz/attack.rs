@@ -208,7 +208,7 @@ impl Attack {
                 ..request
             },
         };
-        if opcode == SendOpcode::BindMw {
+        if opcode == SendOpcode::BindMw && how & 0x40 == 0 {
             self.victim.window.1 = request.rkey;
         }
         self.victim.post_send(index, request);

@@ -28,7 +28,7 @@ pub enum Reason {
     Full = 9,
     /// It has as many jobs as it may.
     TooManyJobs = 10,
-    /// It does not do such operations or types, or vectors so long.
+    /// It does not do such operations or types.
     NotCapable = 11,
     /// It has fewer switches above it than are asked for.
     NoParents = 12,

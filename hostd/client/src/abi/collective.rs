@@ -375,7 +375,7 @@ pub enum FailureReason {
     Full = 9,
     /// The switch has as many jobs as it may.
     TooManyJobs = 10,
-    /// The switch does not do such operations, types or vectors.
+    /// The switch does not do such operations or types.
     NotCapable = 11,
     /// The switch has fewer parents than trees are asked for.
     NoParents = 12,
@@ -462,7 +462,7 @@ impl FailureReason {
             Self::Deleted => "an operator ended the job",
             Self::Full => "the switch has no slots or no memory free",
             Self::TooManyJobs => "the switch has as many jobs as it may",
-            Self::NotCapable => "the switch does not do such operations, types or vectors",
+            Self::NotCapable => "the switch does not do such operations or types",
             Self::NoParents => "the switch has fewer parents than trees are asked for",
             Self::RankTaken => "another member has the rank",
             Self::MemberMissing => "a member did not join in time",

@@ -313,7 +313,8 @@ fn requests_are_futures() {
 #[cfg(feature = "tokio")]
 async fn leaves_while_it_forms(contexts: &[hostd_client::Context; 3], rig: &Rig) {
     let options = GroupOptions::default();
-    let soon = std::time::Duration::from_millis(500);
+    // Whoever can join has, by then.
+    let soon = std::time::Duration::from_secs(2);
     let port = rig.port();
     let join = |rank: usize| Group::join_async(&contexts[rank], Rig::root(port), rank, 3, options);
     let others = async {

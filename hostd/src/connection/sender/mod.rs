@@ -135,6 +135,7 @@ impl Sender {
     pub(super) fn sent(&mut self, request: u32, numbers: u32, departed: Departed) {
         let first = self.flight.is_idle();
         self.flight.sent(request, numbers, departed);
+        self.stragglers.begin_another_end();
         let round_trip = self.round_trip();
         self.recovery
             .on(Event::Sent { first }, round_trip, departed.at);

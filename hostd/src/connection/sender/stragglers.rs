@@ -133,6 +133,11 @@ impl Stragglers {
 
     /// Nothing is awaited, or there is more to send.
     pub(super) fn stop(&mut self) {
-        (self.due, self.made) = (Time::NEVER, 0);
+        self.due = Time::NEVER;
+    }
+
+    /// Something new was sent: what is missing at its end has copies of its own.
+    pub(super) const fn begin_another_end(&mut self) {
+        self.made = 0;
     }
 }

@@ -227,36 +227,3 @@ fn the_crowd_is_told_as_news() {
     assert_eq!(told(0, false), Some(Some(1)), "the others are gone");
     assert_eq!(told(1, false), None);
 }
-
-/// HT-42, CC-1: a mark has its place whichever packet it came with. What one acknowledgement cannot
-/// tell of follows at once in a second one.
-#[test]
-fn marks_far_apart_are_told() {
-    let mut receiver = Receiver::new(
-        Psn::new(100),
-        256,
-        (4, Span::from_micros(500)),
-        (
-            Reports::new(64, Span::from_micros(100)).with_marks(),
-            NOTIFIER,
-        ),
-        256,
-    );
-    let marked = |psn| {
-        let mut marked = header();
-        (marked.congested, marked.psn) = (true, Psn::new(psn));
-        marked
-    };
-    receiver.reports.on_in_order(&marked(100), Time::ZERO);
-    assert!(!receiver.reports.is_due(Time::ZERO));
-    receiver.reports.on_early(&marked(200), true, Time::ZERO);
-    for psn in [100, 200] {
-        assert!(receiver.reports.is_due(Time::ZERO), "{psn}");
-        let sack = receiver.ack_fields(1, 0, None, false).multipath;
-        let marks = sack.expect("with multipath").marks.expect("one");
-        assert_eq!(marks.marked, marks.bit(psn), "{psn}");
-        assert_ne!(marks.marked, 0);
-        receiver.reports.on_left();
-    }
-    assert!(!receiver.reports.is_due(Time::ZERO));
-}

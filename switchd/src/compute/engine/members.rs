@@ -471,7 +471,7 @@ impl Engine {
         } else {
             // Parents that answer see to it that others come in time.
             let mut parents = job.parents.iter();
-            let is_lost = parents.any(|it| now.since(it.heard) >= lease);
+            let is_lost = parents.any(|it| now.since(it.heard) >= it.lease(lease));
             is_lost.then_some(Reason::ParentLost)
         };
         if let Some(reason) = reason {

@@ -49,10 +49,14 @@ impl Engine {
         if !self.jobs[at].is_complete() {
             return;
         }
+        let own = self.settings.lease;
+        let mut soonest = ASK_AGAIN;
         for number in 0..self.jobs[at].parents.len() {
             let job = &self.jobs[at];
             let parent = &job.parents[number];
-            let is_due = parent.sent == Time::ZERO || now.since(parent.sent) >= ASK_AGAIN;
+            let again = ASK_AGAIN.min(parent.lease(own).divided_by(4));
+            soonest = soonest.min(again);
+            let is_due = parent.sent == Time::ZERO || now.since(parent.sent) >= again;
             // One that has admitted wants to hear that this switch lives until all have.
             if !is_due {
                 continue;
@@ -64,7 +68,7 @@ impl Engine {
             self.count_sent(was_sent);
             self.jobs[at].parents[number].sent = now;
         }
-        self.expect(now + ASK_AGAIN);
+        self.expect(now + soonest);
     }
 
     /// A message of a parent.

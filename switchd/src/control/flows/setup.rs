@@ -60,11 +60,8 @@ impl Requests {
     /// Whether there was room.
     fn insert(&mut self, request: Request, asked: Waiting) -> bool {
         if let Some(known) = self.open.get_mut(&request) {
-            // Its time goes on: who repeats it keeps no place longer. At another port it is another
-            // one that says the same, or pretends to.
-            if known.port == asked.port {
-                known.qp = asked.qp;
-            }
+            // Its time goes on: who repeats it keeps no place longer.
+            known.qp = asked.qp;
             return true;
         }
         let client = (asked.port, request.0);
@@ -324,21 +321,12 @@ mod tests {
             setups.take(&told(1, 2, &req, now), MOST);
         }
         assert_eq!(setups.refused, 5000 - REQUESTS_OF_ONE as u64);
-        // The same address at another port has its own room, and what the first one asked is not
-        // touched.
-        let pretended = |qps, id| {
-            let [req, rep] = set_up(a, b, qps, id);
-            let mut req = told(1, 2, &req, now);
-            req.ingress = PortId(4);
-            (req, told(2, 1, &rep, now))
-        };
-        let (again, answer) = pretended((66, 5), 3);
-        setups.take(&again, MOST);
-        let pair = setups.take(&answer, MOST);
-        assert_eq!(pair, Key::new(a, b, 5).zip(Key::new(b, a, 3)));
-        let (fresh, answer) = pretended((77, 6), 5000);
-        setups.take(&fresh, MOST);
-        let pair = setups.take(&answer, MOST);
+        // The same address at another port has its own room.
+        let [req, rep] = set_up(a, b, (77, 6), 5000);
+        let mut elsewhere = told(1, 2, &req, now);
+        elsewhere.ingress = PortId(4);
+        setups.take(&elsewhere, MOST);
+        let pair = setups.take(&told(2, 1, &rep, now), MOST);
         assert_eq!(pair, Key::new(a, b, 6).zip(Key::new(b, a, 77)));
         let [req, rep] = set_up(c, b, (7, 8), 9);
         setups.take(&told(3, 2, &req, now), MOST);
@@ -349,7 +337,7 @@ mod tests {
         assert!(setups.requests.of.is_empty());
         assert_eq!(
             (setups.requests.shares.used(), setups.shares.used()),
-            (0, 6)
+            (0, 4)
         );
         let [req, rep] = set_up(a, b, (7, 8), 9);
         setups.take(&told(1, 2, &req, later), MOST);

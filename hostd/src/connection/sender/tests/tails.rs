@@ -1,6 +1,7 @@
 //! The ends of messages, and packets that leave now and then, or after a wait.
 
 use super::*;
+use crate::connection::sender::stragglers::Stragglers;
 
 impl Bed {
     fn watch(&mut self, ends: bool) {
@@ -64,6 +65,38 @@ fn the_last_packets_are_not_waited_for() {
     bed.answer_to(100, 60);
     bed.answer_to(100, 60);
     assert_eq!(bed.sender.backoff_shift(), 0);
+}
+
+/// HT-43: each message has an end of its own: copies at those before it do not count. At one end
+/// they are few.
+#[test]
+fn each_end_has_its_copies() {
+    let mut bed = Bed::all_but(&[]);
+    let mut next = 60;
+    for message in 0..10 {
+        for _ in 0..40 {
+            bed.send(1);
+            bed.pass(micros(3));
+        }
+        let come: Vec<_> = (next + 1..next + 40).collect();
+        bed.answer(next, &come);
+        bed.pass(micros(500));
+        bed.watch(true);
+        assert_eq!(bed.resend(), [next], "message {message}");
+        next += 40;
+        bed.answer_to(next, next - 40);
+        bed.watch(true);
+    }
+    let mut stragglers = Stragglers::default();
+    let mut made = 0;
+    while stragglers.may_copy() {
+        stragglers.copied(micros(100), bed.now);
+        made += 1;
+    }
+    assert_eq!(made, 6);
+    let later = bed.now + micros(10_000);
+    assert!(stragglers.explain(bed.now));
+    assert!(!stragglers.explain(later), "those will not come");
 }
 
 /// HT-43: where nothing that left well after it has come, a packet is not overtaken: the peer may

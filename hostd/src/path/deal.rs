@@ -68,8 +68,8 @@ impl Deal {
         }))
     }
 
-    /// The same after `before`: of ports that worked then and do now, besides others, it stays known
-    /// how their planes do. One that did not begins anew, as does one that was left alone.
+    /// The same after `before`: of ports that worked then and do now, besides others, it stays
+    /// known how their planes do. One that did not begins anew, as does one that was left alone.
     pub(super) fn after(self, before: &Self) -> Self {
         let Self::Several(old) = before else {
             return self;

@@ -46,6 +46,7 @@ pub(crate) use fixed::FixedWindow;
 pub(crate) use hpcc::Hpcc;
 pub(crate) use notified::NotifiedWindow;
 pub(crate) use nscc::Nscc;
+pub(crate) use pace::LONGEST_WAIT;
 pub(crate) use poseidon::Poseidon;
 pub(crate) use rttcc::Rttcc;
 pub(crate) use swift::{Swift, SwiftCsig};

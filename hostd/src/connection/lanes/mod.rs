@@ -12,7 +12,7 @@
 //! the mean of what they say: no more than one flow where they meet at one bottleneck (CC-10).
 //! Where one sub-path is congested, its lane alone shrinks, and packets take those that have room.
 
-use crate::congestion::Controller;
+use crate::congestion::{Controller, LONGEST_WAIT};
 use crate::path::mix;
 use crate::stats::{PathLoad, PathSignal};
 use crate::verbs::{Feedback, PacketFate};
@@ -56,6 +56,7 @@ impl Lane {
             return;
         }
         let interval = self.controller.interval();
+        let interval = interval.map(|interval| interval.min(LONGEST_WAIT));
         let parts = self.phase * lanes;
         let wait = interval.map(|interval| interval.times(parts).divided_by(PHASES));
         // What left before the pace may be answered by all at once, long after.

@@ -433,8 +433,7 @@ impl Steering {
         let Feedback { path, sent, .. } = *feedback;
         self.paths.lost(LostPacket { path, sent }, now);
         self.count(self.paths.port(feedback.entropy)).lost += 1;
-        self.paths.on_feedback(feedback, now);
-        self.lanes.doubted(path);
+        self.overtaken(feedback, now);
     }
 
     /// A retransmission time-out expired.

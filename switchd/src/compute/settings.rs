@@ -77,11 +77,11 @@ impl Settings {
     pub(super) fn allows(&self, source: IpAddr) -> bool {
         self.members.is_empty() || self.members.iter().any(|it| it.contains(&source))
     }
+}
 
-    /// Whether there are such operations here.
-    pub(super) fn is_capable(&self, join: &Join) -> bool {
-        join.operations & !OPERATIONS == 0
-    }
+/// Whether all operations that a job wants are done here.
+pub(super) fn are_done_here(join: &Join) -> bool {
+    join.operations & !OPERATIONS == 0
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::job::{Job, Member, Phase};
 use super::notice::{Happening, Notice, Notices};
 use super::parent::{ASK_AGAIN, Parent};
 use super::peer::Peer;
-use super::settings::Settings;
+use super::settings::{Settings, are_done_here};
 use super::slots::{Allowed, Slots};
 use crate::drop::DropReason;
 use crate::id::PortId;
@@ -381,7 +381,7 @@ impl Engine {
         if !settings.allows(datagram.peer.remote.ip()) {
             return Err(Reason::NotAllowed);
         }
-        if !settings.is_capable(join) {
+        if !are_done_here(join) {
             return Err(Reason::NotCapable);
         }
         let join = &Join {

@@ -167,8 +167,7 @@ fn step(
         15 => return which != 0,
         16..=18 => requests::seldom(daemon, client, which, program),
         19 | 20 => posts::of_any_kind(client, which, stranger, program),
-        21 => posts::list(client, which, program),
-        _ => posts::shared(client, which, program),
+        of @ 21.. => posts::list(client, which, of > 21, program),
     }
     true
 }

@@ -108,7 +108,8 @@ pub(super) fn of_any_kind(
     let (local, more) = if how & 0x80 != 0 && opcode.can_be_inline() {
         in_the_ring(program)
     } else {
-        pieces(lkey, opcode, program)
+        let (list, more) = pieces(lkey, opcode, program);
+        (Local::Pieces(list), more)
     };
     let work = SendWork {
         wr_id: 4,
@@ -138,42 +139,25 @@ pub(super) fn of_any_kind(
     }
 }
 
-/// A receive of many pieces.
-pub(super) fn list(client: &mut Client, which: u8, program: &mut Program<'_>) {
-    let (work, more) = many(client, which, program);
-    if let Some(pair) = pick(&mut client.pairs, which & 3) {
-        pair.receive.push_all(&work.to_bytes(), &more);
-        let slot = pair.slot;
-        client.ring(slot);
-    }
-}
-
-/// The same, for a shared queue.
-pub(super) fn shared(client: &mut Client, which: u8, program: &mut Program<'_>) {
-    let (work, more) = many(client, which, program);
-    if let Some(queue) = pick(&mut client.shared, which & 3) {
-        queue.ring.push_all(&work.to_bytes(), &more);
-        let slot = queue.slot;
-        client.ring(slot);
-    }
-}
-
-fn many(
-    client: &mut Client,
-    which: u8,
-    program: &mut Program<'_>,
-) -> (ReceiveWork, Vec<[u8; WORK_LEN]>) {
+/// A receive of many pieces, of a queue pair or of a shared queue.
+pub(super) fn list(client: &mut Client, which: u8, is_shared: bool, program: &mut Program<'_>) {
     let lkey = pick(&mut client.regions, which >> 2).map_or(1, |it| it.handle);
     // The opcode says how long pieces are: as of a SEND.
-    let (local, more) = pieces(lkey, Opcode::Send, program);
-    let Local::Pieces(buffers) = local else {
-        unreachable!("pieces are pieces")
+    let (buffers, more) = pieces(lkey, Opcode::Send, program);
+    let work = ReceiveWork { wr_id: 5, buffers };
+    let queue = if is_shared {
+        pick(&mut client.shared, which & 3).map(|it| (&mut it.ring, it.slot))
+    } else {
+        pick(&mut client.pairs, which & 3).map(|it| (&mut it.receive, it.slot))
     };
-    (ReceiveWork { wr_id: 5, buffers }, more)
+    if let Some((ring, slot)) = queue {
+        ring.push_all(&work.to_bytes(), &more);
+        client.ring(slot);
+    }
 }
 
 /// So many pieces of a region as the input says, and the slots of those that are not in the first.
-fn pieces(lkey: u32, opcode: Opcode, program: &mut Program<'_>) -> (Local, Vec<[u8; WORK_LEN]>) {
+fn pieces(lkey: u32, opcode: Opcode, program: &mut Program<'_>) -> (SgeList, Vec<[u8; WORK_LEN]>) {
     let count = match opcode {
         Opcode::BindWindow => 1,
         _ if opcode.is_atomic() => 1,
@@ -192,7 +176,7 @@ fn pieces(lkey: u32, opcode: Opcode, program: &mut Program<'_>) -> (Local, Vec<[
     let list = SgeList::new(&pieces).expect("not more than there can be");
     let more = pieces.get(SGE_FIRST..).unwrap_or_default();
     let more = more.chunks(SGE_MORE).map(Sge::slot).collect();
-    (Local::Pieces(list), more)
+    (list, more)
 }
 
 /// Bytes in the ring, and the slots of those that are not in the first.

@@ -667,7 +667,9 @@ int hostd_group_start_allgather(struct hostd_group *group, const void *from, voi
 int hostd_group_start_barrier(struct hostd_group *group);
 
 /* Does what can be done without waiting. 1: the collective is over, or none is under way; 0: it goes on. An
- * error is that of the collective, which is over then. */
+ * error is that of the collective, which is over then. While none is under way it gives other members what
+ * switches that failed have left them without: who waits for them otherwise than by the group calls it some
+ * times a second. */
 int hostd_group_poll(struct hostd_group *group);
 
 /* Waits until the collective is over; sleeps, or calls `idle`, meanwhile. HOSTD_ERR_TIMED_OUT: it goes on. Any

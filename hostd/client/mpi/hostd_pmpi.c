@@ -11,10 +11,16 @@
  * collectives of the MPI library when the first of these four is called with it. What a call is then
  * depends only on what the standard has all members give alike: operation, type, and of MPI_Bcast nothing
  * at all, for its members may describe the same bytes by different types.
+ *
+ * A thread looks after groups that nobody is in a call with: when a switch fails, members that have their
+ * result may have to give it to others, and may wait for these by MPI meanwhile. It calls nothing of MPI.
  */
+#define _POSIX_C_SOURCE 200809L
+
 #include <hostd.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +37,13 @@ enum { TIMEOUT_S = 24 * 3600, TIMEOUT_MAX_S = 4000000 };
 /* Calls of `idle` before it sleeps between two, and for how long: others may need the processor. */
 enum { EAGER = 200, SLEEP_NS = 20000 };
 
+/* How often the thread looks after each group. */
+enum { ATTEND_NS = 50000000 };
+
 /* What a communicator has. */
 struct member {
     struct hostd_group *group; /* NULL: all is left to the MPI library */
+    pthread_mutex_t calling; /* held by who is in a call with the group */
     MPI_Request never; /* a message that nobody sends: to ask for it keeps MPI going */
     char nothing;
     int rank;
@@ -48,12 +58,15 @@ struct meeting {
     int32_t port; /* 0: nowhere */
 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_once_t once = PTHREAD_ONCE_INIT, attending = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hostd_context *context; /* NULL: there is no hostd */
 static int keyval = MPI_KEYVAL_INVALID;
 static MPI_Comm own; /* of this process alone, for what is never sent */
 static struct member *members; /* all with a group */
+static pthread_t attendant; /* the thread that looks after them, if `attends` */
+static int attends, ending;
+static pthread_cond_t ends;
 static uint32_t timeout_ms;
 static int quiet; /* HOSTD_PMPI_QUIET */
 
@@ -92,6 +105,7 @@ static void leave(struct member *member)
     pthread_mutex_unlock(&lock);
     if (member->group == NULL)
         return;
+    pthread_mutex_destroy(&member->calling);
     hostd_group_destroy(member->group);
     member->group = NULL;
     PMPI_Cancel(&member->never);
@@ -104,6 +118,60 @@ static int on_delete(MPI_Comm comm, int key, void *value, void *extra)
     leave(value);
     free(value);
     return MPI_SUCCESS;
+}
+
+/* Goes on with groups that nobody is in a call with. What fails is told by the next call. Communicators that come and
+ * go wait for the round, which waits for hostd at worst. */
+static void *attend(void *nothing)
+{
+    struct timespec time;
+    struct member *member;
+
+    (void)nothing;
+    pthread_mutex_lock(&lock);
+    while (!ending) {
+        for (member = members; member != NULL; member = member->next)
+            if (pthread_mutex_trylock(&member->calling) == 0) {
+                hostd_group_poll(member->group);
+                pthread_mutex_unlock(&member->calling);
+            }
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        time.tv_nsec += ATTEND_NS;
+        time.tv_sec += time.tv_nsec / 1000000000;
+        time.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&ends, &lock, &time);
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+/* The first group is there. Signals are for the threads of the program. */
+static void begin_to_attend(void)
+{
+    pthread_condattr_t clock;
+    sigset_t all, before;
+
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&ends, &clock);
+    pthread_condattr_destroy(&clock);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    attends = pthread_create(&attendant, NULL, attend, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!attends)
+        complain("no thread: a rank that waits in other calls is no help to those that a lost switch left without results");
+}
+
+static void stop_attending(void)
+{
+    if (!attends)
+        return;
+    pthread_mutex_lock(&lock);
+    ending = 1;
+    pthread_cond_signal(&ends);
+    pthread_mutex_unlock(&lock);
+    pthread_join(attendant, NULL);
 }
 
 static void settings(void)
@@ -242,10 +310,12 @@ static struct member *member_of(MPI_Comm comm)
     if (member->group != NULL) {
         PMPI_Irecv(&member->nothing, 1, MPI_BYTE, 0, 0, own, &member->never);
         hostd_group_set_idle(member->group, idle, member);
+        pthread_mutex_init(&member->calling, NULL);
         pthread_mutex_lock(&lock);
         member->next = members;
         members = member;
         pthread_mutex_unlock(&lock);
+        pthread_once(&attending, begin_to_attend);
     }
     return member->group != NULL ? member : NULL;
 }
@@ -306,12 +376,20 @@ static void notice(struct member *member)
     complain(text);
 }
 
-/* What MPI is told. When a group has failed it is too late for MPI's own collectives: others may be done. */
+/* A call with the group begins. */
+static void begin(struct member *member)
+{
+    pthread_mutex_lock(&member->calling);
+    member->idle = 0;
+}
+
+/* It is over: what MPI is told. When a group has failed it is too late for MPI's own collectives: others may be done. */
 static int told(MPI_Comm comm, struct member *member, int result, const char *what)
 {
     char text[640];
 
     notice(member);
+    pthread_mutex_unlock(&member->calling);
     if (result >= 0)
         return MPI_SUCCESS;
     snprintf(text, sizeof text, "%s: %s", what, hostd_last_error());
@@ -330,7 +408,6 @@ static struct member *reducer(MPI_Comm comm, int count, MPI_Datatype datatype, M
         return NULL;
     *type = type_of(datatype);
     *what = *type == 0 ? 0 : op_of(op, *type);
-    member->idle = 0;
     return *what != 0 && count > 0 ? member : NULL;
 }
 
@@ -344,6 +421,7 @@ int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype datatype, 
         return PMPI_Allreduce(from, to, count, datatype, op, comm);
     if (from == MPI_IN_PLACE)
         from = NULL;
+    begin(member);
     result = hostd_group_allreduce(member->group, from, to, (uint64_t)count, type, what);
     return told(comm, member, result, "MPI_Allreduce");
 }
@@ -358,6 +436,7 @@ int MPI_Reduce(const void *from, void *to, int count, MPI_Datatype datatype, MPI
         return PMPI_Reduce(from, to, count, datatype, op, root, comm);
     if (from == MPI_IN_PLACE)
         from = NULL;
+    begin(member);
     result = hostd_group_reduce(member->group, from, to, (uint64_t)count, type, what, (uint32_t)root);
     return told(comm, member, result, "MPI_Reduce");
 }
@@ -373,6 +452,7 @@ static int broadcast_packed(struct member *member, void *data, int count, MPI_Da
         return PMPI_Abort(comm, 1);
     if (member->rank == root)
         PMPI_Pack(data, count, datatype, packed, bytes, &at, comm);
+    begin(member);
     result = hostd_group_broadcast(member->group, packed, (uint64_t)bytes, (uint32_t)root);
     result = told(comm, member, result, "MPI_Bcast");
     at = 0;
@@ -393,9 +473,9 @@ int MPI_Bcast(void *data, int count, MPI_Datatype datatype, int root, MPI_Comm c
     /* The bytes of a message are the same at all members, whatever the types are. */
     if (member == NULL || root < 0 || count <= 0 || size <= 0 || size > INT32_MAX / count)
         return PMPI_Bcast(data, count, datatype, root, comm);
-    member->idle = 0;
     if (type_of(datatype) == 0 && datatype != MPI_BYTE && datatype != MPI_CHAR)
         return broadcast_packed(member, data, count, datatype, (int)size * count, root, comm);
+    begin(member);
     result = hostd_group_broadcast(member->group, data, (uint64_t)size * (uint64_t)count, (uint32_t)root);
     return told(comm, member, result, "MPI_Bcast");
 }
@@ -406,7 +486,7 @@ int MPI_Barrier(MPI_Comm comm)
 
     if (member == NULL)
         return PMPI_Barrier(comm);
-    member->idle = 0;
+    begin(member);
     return told(comm, member, hostd_group_barrier(member->group), "MPI_Barrier");
 }
 
@@ -414,5 +494,6 @@ int MPI_Finalize(void)
 {
     while (members != NULL)
         leave(members);
+    stop_attending();
     return PMPI_Finalize();
 }

@@ -84,6 +84,13 @@ impl Rig {
         lab::node_dir(self.lab.name(), host).join("hostd.sock")
     }
 
+    /// The namespace of a host, and the interface there to its leaf.
+    pub(crate) fn leaf(&self, host: &str) -> [String; 2] {
+        let ports = rows(self.lab.hostctl(host, &["show", "ports"]).unwrap());
+        let name = ports[0]["name"].as_str().unwrap();
+        [lab::namespace(self.lab.name(), host), name.to_owned()]
+    }
+
     /// Bytes that hostd has sent from a host.
     pub(crate) fn sent(&self, host: &str) -> u64 {
         let ports = rows(self.lab.hostctl(host, &["show", "ports"]).unwrap());

@@ -1,5 +1,6 @@
 /*
- * An MPI program in which a rank may be late: mpi_trouble late SECONDS | reduce. Errors are returned.
+ * An MPI program in which something goes wrong: mpi_trouble late SECONDS | reduce | deaf NAMESPACE
+ * INTERFACE. Errors are returned.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -30,6 +31,36 @@ static void reduce(void)
         MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+/*
+ * The host of the odd ranks, which is this namespace, gets no long frames by this interface any more, so the switch's results of a broadcast
+ * do not reach it; those of the even ones are there at once. They wait by MPI then for what the odd ones send once
+ * they have theirs, too.
+ */
+static void deaf(const char *namespace, const char *interface)
+{
+    static unsigned char data[8192];
+    char line[120];
+    int at, word = 0, other = rank ^ 1;
+
+    if (rank == 1) {
+        snprintf(line, sizeof line, "ip -n %s link set dev %s mtu 1200", namespace, interface);
+        if (system(line) != 0)
+            MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    for (at = 0; at < (int)sizeof data; at++)
+        data[at] = rank == 0 ? (unsigned char)(at % 251) : 0;
+    check(MPI_Bcast(data, sizeof data, MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast");
+    for (at = 0; at < (int)sizeof data; at++)
+        if (data[at] != at % 251)
+            MPI_Abort(MPI_COMM_WORLD, 1);
+    if (rank % 2 == 0)
+        check(MPI_Recv(&word, 1, MPI_INT, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Recv");
+    else
+        check(MPI_Send(&word, 1, MPI_INT, other, 0, MPI_COMM_WORLD), "MPI_Send");
+    reduce();
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -45,6 +76,8 @@ int main(int argc, char **argv)
             nanosleep(&time, NULL);
         check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
     }
+    if (argc > 3 && strcmp(argv[1], "deaf") == 0)
+        deaf(argv[2], argv[3]);
     MPI_Finalize();
     printf("rank %d: done\n", rank);
     return 0;

@@ -70,6 +70,25 @@ fn a_late_rank_is_waited_for() {
     assert!(!wrong.contains("hostd:"), "{wrong}");
 }
 
+/// HT-50, SW-42: ranks that have their result and wait in calls of MPI that the shim does not take
+/// give it to those that the switches have left without: nobody stands still.
+#[test]
+fn ranks_that_wait_by_mpi_give_results() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::computing("mpideaf");
+    let trouble = Trouble::new(&rig);
+    let words = format!("deaf {}", rig.leaf("h2").join(" "));
+    let (said, wrong, well) = trouble.run(&words, &[]);
+    assert!(
+        well && said.matches("done").count() == RANKS,
+        "{said}{wrong}"
+    );
+    let line = "hostd: collectives go on between the hosts";
+    assert_eq!(wrong.matches(line).count(), 1, "{wrong}");
+}
+
 /// HT-50: a group that does without the switches that were to be used is told of by one line,
 /// unless that is not wanted.
 #[test]

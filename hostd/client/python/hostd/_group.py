@@ -248,6 +248,18 @@ class Group(Object):
         """Begins :meth:`barrier`."""
         return self._begun(lib.hostd_group_start_barrier(self._handle), None)
 
+    def poll(self) -> None:
+        """Gives other members what switches that failed have left them without, and does not wait. For a program
+        that waits for them otherwise than by the group: then some times a second. A collective under way goes on,
+        too.
+
+        :raises GroupFailed: it has failed.
+        """
+        if self._under_way is None:
+            check(lib.hostd_group_poll(self._handle))
+        else:
+            self._under_way.done()
+
     def _begun(self, result: int, memory: Any) -> GroupRequest:
         check(result)
         request = GroupRequest(self, memory)

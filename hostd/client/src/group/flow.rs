@@ -59,6 +59,8 @@ pub(super) struct Flow<'a> {
     pub(super) vector: Option<Held<'a>>,
     /// Segments from and to each peer: their numbers.
     pub(super) numbers: Vec<[u32; 2]>,
+    /// It is over, and its member calls nothing: it is here for what others need of it.
+    pub(super) is_past: bool,
     /// Something went on then.
     pub(super) moved: Instant,
     /// The others' daemons were asked then whether they live.
@@ -159,6 +161,7 @@ mod tests {
             progress: Progress::new(vec![step], 64, false),
             vector: None,
             numbers: vec![[2, 0]],
+            is_past: false,
             moved: now,
             probed: now,
             answered: false,

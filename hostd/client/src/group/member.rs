@@ -95,6 +95,8 @@ pub struct Group {
     pub(super) failed: Option<GroupError>,
     /// The collective that [`Self::begin`] began.
     pub(super) begun: Option<Box<Flow<'static>>>,
+    /// The last collective, once this member was polled after it.
+    pub(super) last: Option<Box<Flow<'static>>>,
     /// What has come for the turn to act on: in order.
     pub(super) told: Vec<(usize, Message)>,
     pub(super) lost: Vec<usize>,
@@ -249,6 +251,9 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        if self.begun.is_none() {
+            self.serve_last();
+        }
         if self.begun.is_some() {
             let (rank, cause) = (self.rank, Cause::Abandoned);
             self.fail(Failure { rank, cause });

@@ -18,11 +18,12 @@
 //!   vector   the bytes that it works on               flow     how far one under way is
 //!   blame    because of whom they are not used         notes   who stands still says what it calls
 //!   asynchronous   how it forms and a request ends, as futures
+//!   between  what others need of a member that calls nothing
 //! ```
 //!
 //! `schedule`, `progress`, `agree`, `again`, `blame` and `judge` do no I/O. The calling thread does
 //! all the work, in the call or in the polls of the request: no thread is the group's, and nothing
-//! moves between calls.
+//! moves between calls but in those of [`Group::poll`].
 //!
 //! Every collective ends at every member with the exact result, or with an error that names the
 //! rank whose doing it is. Then the group has failed, and says the same to each later call.
@@ -31,6 +32,7 @@ mod again;
 mod agree;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod between;
 mod blame;
 mod call;
 mod collectives;

@@ -260,6 +260,7 @@ impl Group {
             history: VecDeque::with_capacity(REMEMBERED + 1),
             failed: None,
             begun: None,
+            last: None,
             told: Vec::new(),
             lost: Vec::new(),
             attempts: vec![0; size],

@@ -9,6 +9,7 @@ use super::offload::Way;
 use super::progress::Progress;
 use super::schedule::schedule;
 use super::seat::Fallback;
+use super::turn::ANSWERS;
 use super::vector::{Held, SharedVector, Vector};
 use crate::channel::deadline;
 use std::time::{Duration, Instant};
@@ -56,6 +57,11 @@ impl<'a> Flow<'a> {
             let copied = copy(group, collective, vector);
             copied.map_err(|error| group.broken(error))?;
         }
+        group.last = None;
+        if let Some(trial) = &mut group.trial {
+            // It began while this member called nothing, and who did so, too, can answer now only.
+            trial.until = Instant::now() + ANSWERS;
+        }
         if let Some(offload) = &mut group.offload {
             offload.part();
         }
@@ -81,6 +87,7 @@ impl<'a> Flow<'a> {
             numbers: vec![[0; 2]; progress.peers()],
             progress,
             vector: held,
+            is_past: false,
             moved: Instant::now(),
             probed: Instant::now(),
             answered: false,
@@ -116,11 +123,19 @@ impl Group {
 
     /// As [`Request::poll`], of the collective that was begun; true also without one.
     ///
+    /// Without one it does what others need of this member between two collectives: switches may
+    /// have failed when some had their results and others not, who then wait until those say how
+    /// far they are. A member that waits for others by other means than the group polls it
+    /// meanwhile, some times a second.
+    ///
     /// # Errors
     /// The group has failed.
     pub fn poll(&mut self) -> Result<bool, GroupError> {
         // Who polls does not hear when the socket has something to say.
         self.stirred = true;
+        if self.begun.is_none() {
+            return self.attend().map(|()| true);
+        }
         self.go_on_begun(None)
     }
 

@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags};
 use std::time::{Duration, Instant};
 
 /// How long rank 0 waits for the answers of the others, of which the most are right.
-const ANSWERS: Duration = Duration::from_secs(1);
+pub(super) const ANSWERS: Duration = Duration::from_secs(1);
 
 /// How long a member waits for what rank 0 decides.
 const VERDICT: Duration = Duration::from_secs(2);
@@ -63,10 +63,11 @@ impl Group {
         let acknowledged = self
             .links()
             .all(|link| link.borrowed == 0 || link.phase != Phase::Up);
-        let bound = self.offload.as_ref().is_some_and(|it| it.binds());
+        let bound = self.binds();
         let trial = self.trial.as_ref();
         let tried = trial.is_some_and(|trial| !trial.waits_for_own(flow.sequence));
-        if flow.is_over() && acknowledged && !bound && !tried {
+        // One that calls nothing is no judge, for it might be the one that all wait for.
+        if flow.is_over() && acknowledged && !bound && (flow.is_past || !tried) {
             return Ok(true);
         }
         self.judge(flow)?;
@@ -75,7 +76,9 @@ impl Group {
 
     /// Tells rank 0 how far this member is, once it has asked.
     fn answer(&mut self, flow: &mut Flow<'_>) -> Result<(), GroupError> {
-        if !self.asked || flow.answered {
+        // That it calls nothing others have to find out.
+        let calls = !flow.is_past || self.binds();
+        if !self.asked || flow.answered || !calls {
             return Ok(());
         }
         flow.answered = true;
@@ -229,6 +232,17 @@ impl Group {
             let left = link.as_ref().and_then(|link| link.left);
             left.zip(done).is_some_and(|(left, now)| left <= now)
         };
+        // One that has left gives nothing any more, but what has come of it is here.
+        let holder = flow.filter(|flow| flow.stage == Stage::Mending);
+        let holder = holder.and_then(|flow| Some((flow.progress.waits_for()?, flow.sequence)));
+        if let Some((rank, sequence)) = holder
+            && let Some(link) = self.data[rank].as_ref()
+            && link.left.is_some()
+            && link.head(sequence).is_none()
+        {
+            let cause = Cause::Left;
+            return Err(self.fail(Failure { rank, cause }));
+        }
         let mut ranks = 0..self.size;
         if let Some(rank) = ranks.find(|rank| gone(&self.control[*rank]) || gone(&self.data[*rank]))
         {
@@ -397,6 +411,9 @@ impl Group {
 impl Group {
     /// Tells rank 0 what this member calls, if nothing goes on, or looks at what others told.
     pub(super) fn compare(&mut self, flow: &mut Flow<'_>) -> Result<(), GroupError> {
+        if flow.is_past {
+            return Ok(());
+        }
         if self.rank == 0 {
             // It has come to a collective that others told of.
             self.notes.fresh |= !std::mem::replace(&mut flow.noted, true);

@@ -7,6 +7,7 @@
 //!   rig   hosts, and members on them;   results   against an oracle;   trouble   dead members;
 //!   mismatch   those that do something else;   switches   through a leaf, and without it
 
+mod lacking;
 mod mismatch;
 mod results;
 mod rig;

@@ -222,9 +222,21 @@ impl Rig {
 
     /// Has the bridge lose one packet in a hundred, each way, at each port.
     pub(crate) fn lose(&self) {
+        let ports = (1..=self.hosts.len()).chain(self.leaf.iter().map(|_| LEAF));
+        let ports: Vec<_> = ports.collect();
+        self.classify(LOSE, &ports, &["ingress", "egress"]);
+    }
+
+    /// Has the bridge lose all that the leaf sends to a host.
+    pub(crate) fn deafen(&self, host: usize) {
+        self.classify(DEAFEN, &[host + 1], &["egress"]);
+    }
+
+    /// Has a program decide at these ports of the bridge what goes on these ways.
+    fn classify(&self, program: &str, ports: &[usize], ways: &[&str]) {
         let folder = tempfile::tempdir().expect("a folder");
-        let (source, object) = (folder.path().join("lose.c"), folder.path().join("lose.o"));
-        fs::write(&source, LOSE).expect("written");
+        let (source, object) = (folder.path().join("tc.c"), folder.path().join("tc.o"));
+        fs::write(&source, program).expect("written");
         let compiled = Command::new("clang")
             .args(["-O2", "-target", "bpf", "-c"])
             .arg(&source)
@@ -232,12 +244,10 @@ impl Rig {
             .arg(&object)
             .status();
         assert!(compiled.expect("clang is there").success());
-        let bridge = &self.bridge;
-        let run = |words: &str| bridge.run(words).expect("it succeeds");
-        let ports = (1..=self.hosts.len()).chain(self.leaf.iter().map(|_| LEAF));
+        let run = |words: &str| self.bridge.run(words).expect("it succeeds");
         for index in ports {
             run(&format!("tc qdisc add dev p{index} clsact"));
-            for way in ["ingress", "egress"] {
+            for way in ways {
                 run(&format!(
                     "tc filter add dev p{index} {way} bpf da obj {} sec classifier",
                     object.display()
@@ -279,6 +289,16 @@ const LOSE: &str = "
 static unsigned int (*random)(void) = (void *)7;
 __attribute__((section(\"classifier\"), used)) int lose(void *packet)
 { return random() % 100 == 0 ? 2 : -1; }
+char terms[] __attribute__((section(\"license\"), used)) = \"GPL\";
+";
+
+/// Lets a packet go on, but for IPv4 from the leaf: its ARP goes on.
+const DEAFEN: &str = "
+static int (*load)(void *, unsigned int, void *, unsigned int) = (void *)26;
+__attribute__((section(\"classifier\"), used)) int deafen(void *packet)
+{ unsigned char type[2], from[4];
+  return !load(packet, 12, type, 2) && type[0] == 8 && type[1] == 0
+    && !load(packet, 26, from, 4) && from[3] == 200 ? 2 : -1; }
 char terms[] __attribute__((section(\"license\"), used)) = \"GPL\";
 ";
 

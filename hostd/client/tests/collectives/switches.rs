@@ -11,13 +11,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const SIZE: usize = 4;
+pub(crate) const SIZE: usize = 4;
 
 /// Bytes of a vector that takes switches a while.
 const LONG: usize = 8 << 20;
 
 /// An allreduce whose result is compared with what must come of it.
-fn check(
+pub(crate) fn check(
     context: &Context,
     group: &mut Group,
     (operation, element): (Operation, Element),
@@ -66,7 +66,7 @@ fn groups_go_through_the_leaf() {
 }
 
 /// All the other collectives.
-fn everything(context: &Context, group: &mut Group) {
+pub(crate) fn everything(context: &Context, group: &mut Group) {
     let (rank, len) = (group.rank(), 10_000);
     group.barrier().expect("all come");
     let of = |rank| vector(Element::U32, Operation::Sum, rank, len, 77);

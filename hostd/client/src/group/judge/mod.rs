@@ -137,8 +137,11 @@ pub(super) fn judge(states: &[Option<State>], accuser: usize, suspicion: Failure
         }
     }
     if here(rank).is_some() {
-        // All in the chain are here: it is somebody that they do not know of, or a circle.
-        let absent = (0..states.len()).find(|rank| here(*rank).is_none());
+        // All in the chain are here: it is somebody that they do not know of, or a circle. One that
+        // has said nothing rather than one that is ahead.
+        let all = || 0..states.len();
+        let silent = all().find(|rank| states[*rank].is_none());
+        let absent = silent.or_else(|| all().find(|rank| here(*rank).is_none()));
         rank = absent.unwrap_or(rank);
     }
     Failure {

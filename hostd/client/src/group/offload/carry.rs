@@ -70,8 +70,20 @@ impl Group {
         if flow.stage == Stage::Ready && self.ready(offload, flow)? {
             return Ok(true);
         }
-        if offload.stop.is_some() && !offload.reported {
-            return self.stop(offload, flow);
+        if offload.stop.is_some() {
+            if !offload.reported {
+                return self.stop(offload, flow);
+            }
+            if self.has_left(0) {
+                // Nobody is there any more who could decide.
+                let (rank, cause) = (0, Cause::Left);
+                return Err(self.fail(Failure { rank, cause }));
+            }
+            // It has said how far it is before it came to this collective.
+            if flow.stage == Stage::Begin {
+                flow.stage = Stage::Halted;
+                return Ok(true);
+            }
         }
         match flow.stage {
             Stage::Begin => self.begin_there(offload, flow),
@@ -232,8 +244,7 @@ impl Group {
         let position = flow.position();
         if self.rank == 0 {
             offload.reports[0] = Some((position, offload.heard));
-        } else if self.control[0].as_ref().is_some_and(|it| it.left.is_some()) {
-            // Nobody is there any more who could decide.
+        } else if self.has_left(0) {
             let (rank, cause) = (0, Cause::Left);
             return Err(self.fail(Failure { rank, cause }));
         } else if !self.tell(0, &Message::Report(position, why, offload.heard))? {

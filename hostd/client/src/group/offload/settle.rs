@@ -51,28 +51,32 @@ impl Group {
         sent.map_err(|error| self.broken(error))
     }
 
+    /// Whether a member that this one has a connection for control with has left in good order.
+    pub(super) fn has_left(&self, rank: usize) -> bool {
+        let link = self.control[rank].as_ref();
+        link.is_some_and(|link| link.left.is_some())
+    }
+
     /// As rank 0: asks all how far they are, and decides when they have said so.
     pub(super) fn decide(&mut self, offload: &mut Offload) -> Result<bool, GroupError> {
         let Some(why) = offload.stop.filter(|_| self.rank == 0) else {
             return Ok(false);
         };
-        let left = |group: &Self, rank: usize| {
-            let link = group.control[rank].as_ref();
-            link.is_some_and(|link| link.left.is_some())
-        };
         for rank in 1..self.size {
-            let waits = offload.reports[rank].is_none() && !left(self, rank);
+            let waits = offload.reports[rank].is_none() && !self.has_left(rank);
             if waits && !offload.asked[rank] {
                 offload.asked[rank] = self.tell(rank, &Message::Recall(why))?;
             }
         }
         let missing =
-            (0..self.size).any(|rank| offload.reports[rank].is_none() && !left(self, rank));
+            (0..self.size).any(|rank| offload.reports[rank].is_none() && !self.has_left(rank));
         if missing {
             return Ok(false);
         }
-        let reports = offload.reports.iter();
-        let (positions, heard): (Vec<_>, Vec<_>) = reports
+        // What one said that has left since is of no use: it gives nothing any more.
+        let reports = offload.reports.iter().enumerate();
+        let here = reports.map(|(rank, it)| it.filter(|_| !self.has_left(rank)));
+        let (positions, heard): (Vec<_>, Vec<_>) = here
             .map(|it| it.map_or((None, Heard::Unknown), |(at, heard)| (Some(at), heard)))
             .unzip();
         let why = blame(why, &heard, &self.leaves);
@@ -83,6 +87,8 @@ impl Group {
         let now = Instant::now();
         let all = positions.iter().flatten().map(|it| it.sequence);
         let furthest = all.max().unwrap_or(agreement.sequence);
+        // One that said so between two collectives may have begun the next one since.
+        let furthest = furthest.wrapping_add(1);
         let next = offload.again.fell_back(why, furthest, now);
         let next = next.unwrap_or(NEVER);
         let plan = Message::Plan(why, next, agreement.clone());
@@ -107,11 +113,13 @@ impl Group {
         }
         self.withdraw(offload, why)?;
         offload.rest(next);
+        // Switches did the earliest one to its end if nobody lacks any of it.
+        let is_done = agreement.complete && agreement.lacking().next().is_none();
         self.fallback = Some(Fallback {
             reason: why.reason,
             rank: why.rank,
-            sequence: agreement.sequence,
-            done: agreement.agreed,
+            sequence: agreement.sequence.wrapping_add(is_done.into()),
+            done: if is_done { 0 } else { agreement.agreed },
         });
         let same = flow.sequence == agreement.sequence;
         let vector = flow.bytes().filter(|_| same);

@@ -213,7 +213,7 @@ fn floats_have_the_same_bits() {
         let of = |rank: usize| -> Vec<u8> {
             let power = [0.02, 0.14, 1.0, 7.0, 49.0][rank % 5];
             let number = |at: u16| f32::from(at + 1) * 0.1 * power;
-            // NaN of which the first operand's is kept here.
+            // NaN, whose payloads are lost.
             let nan = f32::from_bits(0x7fc0_0001 + u32::try_from(rank).unwrap_or(0));
             let number = |at: u16| if at == 3 { nan } else { number(at) };
             (0..29).flat_map(|at| number(at).to_le_bytes()).collect()

@@ -36,6 +36,9 @@ struct Slot {
     late: u8,
     /// It waits to be sent again.
     again: bool,
+    /// When the switch said something of it last, or it left first, and time-outs since.
+    heard: Time,
+    unheard: u8,
 }
 
 const IDLE: Slot = Slot {
@@ -45,7 +48,13 @@ const IDLE: Slot = Slot {
     due: Time::NEVER,
     late: 0,
     again: false,
+    heard: Time::ZERO,
+    unheard: 0,
 };
+
+/// Time-outs of a contribution after which the switch is not heard, if a lease is over as well: it
+/// may be heard otherwise, as where a way is too narrow for results.
+const UNHEARD: u8 = 8;
 
 /// Bounds of the time-out of a contribution.
 #[derive(Clone, Copy, Debug)]
@@ -158,6 +167,7 @@ impl Flight {
             standing: Standing::UnderWay,
             sent: now,
             times: 1,
+            heard: now,
             ..IDLE
         };
         self.next += 1;
@@ -193,8 +203,9 @@ impl Flight {
         }
     }
 
-    /// Looks which contributions are late now.
-    pub(super) fn expire(&mut self, now: Time) {
+    /// Looks which contributions are late now. Whether the switch says nothing of one of them.
+    pub(super) fn expire(&mut self, now: Time) -> bool {
+        let mut is_mute = false;
         while let Some(place) = self.timers.expired(now) {
             let slot = &mut self.slots[place];
             if slot.standing != Standing::UnderWay || slot.again {
@@ -206,8 +217,17 @@ impl Flight {
                 continue;
             }
             slot.late = slot.late.saturating_add(1);
+            slot.unheard = slot.unheard.saturating_add(1);
+            let lease = self.patience.most.times(4);
+            is_mute |= slot.unheard >= UNHEARD && now.since(slot.heard) >= lease;
             self.send_again(place);
         }
+        is_mute
+    }
+
+    /// The switch says something of an awaited chunk.
+    fn heard(&mut self, place: usize, now: Time) {
+        (self.slots[place].heard, self.slots[place].unheard) = (now, 0);
     }
 
     fn send_again(&mut self, place: usize) {
@@ -220,8 +240,10 @@ impl Flight {
 
     /// The switch has later contributions of this member than that to an awaited chunk: it was
     /// lost.
-    pub(super) fn lost(&mut self, sequence: u64) {
-        self.send_again(self.place(sequence));
+    pub(super) fn lost(&mut self, sequence: u64, now: Time) {
+        let place = self.place(sequence);
+        self.heard(place, now);
+        self.send_again(place);
     }
 
     /// The result of chunk `sequence` says that all before `before` are complete: results of those
@@ -271,6 +293,7 @@ impl Flight {
     pub(super) fn arrived(&mut self, sequence: u64, now: Time) {
         let place = self.place(sequence);
         self.slots[place].again = false;
+        self.heard(place, now);
         self.set_due(place, now);
     }
 
@@ -380,12 +403,12 @@ mod tests {
         let (mut flight, now) = (Flight::new(8, 0, PATIENCE), Time::ZERO);
         flight.depart(now);
         flight.depart(now);
-        flight.lost(0);
-        flight.lost(0);
+        flight.lost(0, now);
+        flight.lost(0, now);
         assert_eq!(again(&mut flight, now), [0]);
         assert!(!flight.came(1, now));
         flight.keep(1, &[]);
-        flight.lost(1);
+        flight.lost(1, now);
         flight.complete(1, 2);
         assert_eq!(again(&mut flight, now), [0]);
     }
@@ -407,7 +430,7 @@ mod tests {
         assert!(flight.time_out(0) >= millis(300));
         for sequence in 20..40 {
             flight.depart(now);
-            flight.lost(sequence);
+            flight.lost(sequence, now);
             assert_eq!(again(&mut flight, now), [sequence]);
             now += millis(2);
             flight.answered(sequence, now);
@@ -419,5 +442,29 @@ mod tests {
         flight.hasty();
         assert!(flight.time_out(0) > bounded);
         assert_eq!(flight.time_out(16), PATIENCE.most);
+    }
+
+    /// HT-50: a switch that says nothing of a contribution is found though it may answer others;
+    /// one that waits for other members is not.
+    #[test]
+    fn a_switch_that_says_nothing_is_found() {
+        for (says, found) in [(false, true), (true, false)] {
+            let mut flight = Flight::new(2, 0, PATIENCE);
+            let mut now = Time::ZERO;
+            flight.depart(now);
+            let begun = now;
+            let mut is_mute = false;
+            while !is_mute && now.since(begun) < Span::from_secs(20) {
+                now = flight.deadline();
+                is_mute = flight.expire(now);
+                assert!(is_mute || again(&mut flight, now) == [0]);
+                if says {
+                    flight.arrived(0, now);
+                }
+            }
+            assert_eq!(is_mute, found, "after {}", now.since(begun));
+            let took = now.since(begun);
+            assert!(!found || (Span::from_secs(2)..Span::from_secs(5)).contains(&took));
+        }
     }
 }

@@ -14,7 +14,7 @@
 //! the result of q, and its place may be used anew.
 
 use common::reduce::{reduce, reduce_in_order};
-use common::time::Time;
+use common::time::{Span, Time};
 use common::wire::compute::{Chunk, Flags, Slot, Work};
 
 /// Where a version of a slot is in its life.
@@ -48,6 +48,35 @@ pub(super) struct Entry {
     /// When it was sent up last, and how often.
     pub(super) sent: Time,
     pub(super) tries: u8,
+    /// When the parent said something of it last, or it was sent up first, and how often since.
+    heard: Time,
+    unheard: u8,
+}
+
+/// How often a chunk is sent up before the parent is not heard, if a lease is over as well: it may
+/// be heard otherwise, as where a way is too narrow for results.
+const UNHEARD: u8 = 8;
+
+impl Entry {
+    /// It is sent up.
+    pub(super) fn go_up(&mut self, now: Time) {
+        if self.tries == 0 {
+            self.hear(now);
+        }
+        self.sent = now;
+        self.tries = self.tries.saturating_add(1);
+        self.unheard = self.unheard.saturating_add(1);
+    }
+
+    /// The parent says something of it.
+    pub(super) fn hear(&mut self, now: Time) {
+        (self.heard, self.unheard) = (now, 0);
+    }
+
+    /// Whether the parent says nothing of it, though it was sent up again and again for a lease.
+    pub(super) fn is_unheard(&self, lease: Span, now: Time) -> bool {
+        self.unheard >= UNHEARD && now.since(self.heard) >= lease
+    }
 }
 
 /// What came of a contribution.
@@ -153,6 +182,8 @@ impl Slots {
             is_ce: false,
             sent: Time::ZERO,
             tries: 0,
+            heard: Time::ZERO,
+            unheard: 0,
         };
         Self {
             count,
@@ -304,6 +335,8 @@ impl Slots {
             is_ce: false,
             sent: Time::ZERO,
             tries: 0,
+            heard: Time::ZERO,
+            unheard: 0,
         };
     }
 

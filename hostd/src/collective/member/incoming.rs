@@ -196,7 +196,7 @@ impl Member {
         if partial {
             self.counters.partials += 1;
             match chunk.contributions & 1 << self.rank {
-                0 => self.flight.lost(sequence),
+                0 => self.flight.lost(sequence, now),
                 _ => self.flight.arrived(sequence, now),
             }
             self.flight.complete(sequence, before);

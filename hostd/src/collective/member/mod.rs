@@ -443,9 +443,9 @@ impl Member {
                 self.happen(Input::Silent, None, now);
             }
             Phase::Running => {
-                self.flight.expire(now);
+                let is_mute = self.flight.expire(now);
                 let silent = |since: Time| now.since(since) >= self.lease;
-                if self.unanswered.is_some_and(silent) {
+                if is_mute || self.unanswered.is_some_and(silent) {
                     let end = End {
                         reason: EndReason::SwitchLost,
                         world: None,

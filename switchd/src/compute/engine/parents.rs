@@ -181,6 +181,9 @@ impl Engine {
             }
         }
         if is_partial {
+            if let Some(place) = pending {
+                job.slots.entry_mut(place).hear(now);
+            }
             let is_in = chunk.contributions & 1 << job.rank_above() != 0;
             if let (Some(place), false) = (pending, is_in) {
                 self.send_up(at, place, now, out);
@@ -260,16 +263,15 @@ impl Engine {
         let parent = &mut job.parents[tree];
         parent.sent = now;
         let entry = job.slots.entry_mut(place);
-        entry.sent = now;
-        entry.tries = entry.tries.saturating_add(1);
+        entry.go_up(now);
         let late = now + parent.patience(entry.tries, self.settings.lease);
         job.slots.late = job.slots.late.min(late);
         self.expect(late);
     }
 
     /// Sends up again what waits for too long, as much as a turn has frames for; the next search
-    /// goes on behind it.
-    fn send_late(&mut self, at: usize, now: Time, out: &mut impl Outbox) {
+    /// goes on behind it. False if the parent says nothing of one of them.
+    fn send_late(&mut self, at: usize, now: Time, out: &mut impl Outbox) -> bool {
         let lease = self.settings.lease;
         let places = 2 * usize::from(self.jobs[at].slots.count);
         let first = self.jobs[at].slots.search;
@@ -284,14 +286,17 @@ impl Engine {
             let late = entry.sent + job.parents[tree].patience(entry.tries, lease);
             if now < late {
                 job.slots.late = job.slots.late.min(late);
+            } else if entry.is_unheard(job.parents[tree].lease(lease), now) {
+                return false;
             } else if self.again == 0 {
                 (job.slots.late, job.slots.search) = (now, place);
-                return;
+                return true;
             } else {
                 self.again -= 1;
                 self.send_up(at, place, now, out);
             }
         }
+        true
     }
 
     /// Sends up again what waits for too long, tells parents that this switch lives, and notices
@@ -300,12 +305,10 @@ impl Engine {
         let lease = self.settings.lease;
         let job = &self.jobs[at];
         let is_lost = |it: &Parent| now.since(it.heard) >= it.lease(lease);
-        if job.parents.iter().any(is_lost) {
-            let verdict = job.verdict(Reason::ParentLost, None);
+        let are_late = job.slots.pending > 0 && now >= job.slots.late;
+        if job.parents.iter().any(is_lost) || (are_late && !self.send_late(at, now, out)) {
+            let verdict = self.jobs[at].verdict(Reason::ParentLost, None);
             return self.end(at, verdict, now, out);
-        }
-        if job.slots.pending > 0 && now >= job.slots.late {
-            self.send_late(at, now, out);
         }
         for number in 0..self.jobs[at].parents.len() {
             let job = &self.jobs[at];

@@ -7,7 +7,8 @@ use crate::stats::ComputeStats;
 use common::sync::counter::Counter;
 use common::time::{Span, Time};
 use common::wire::compute::{
-    Chunk, Element, Flags, Join, Level, Levels, Message, Operation, Packet, Slot, Terms, Work,
+    Chunk, Element, Flags, Join, Level, Levels, Message, Operation, Packet, Reason, Slot, Terms,
+    Work,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -249,4 +250,42 @@ fn partial_answers_count_apart_from_results() {
     assert_eq!(counts(&bench), [2, 1, 0]);
     assert_eq!(again(&mut bench), [(0, 3, false, true, 1)]);
     assert_eq!(counts(&bench), [3, 1, 1]);
+}
+
+/// SW-42: a parent that says nothing of what is sent up is lost, though it answers signs of life,
+/// as one whose results do not pass; one that waits for other members is not.
+#[test]
+fn a_parent_that_says_nothing_of_a_chunk_is_lost() {
+    let above = switch_address(9);
+    for (says, lost) in [(false, 1), (true, 0)] {
+        let mut bench = Bench::new(1, true);
+        bench.contribute(0, 0);
+        let begun = bench.now;
+        let ended = |bench: &Bench| bench.stats.ended[Reason::ParentLost as usize].get();
+        while ended(&bench) == 0 && bench.now.since(begun) < Span::from_secs(20) {
+            let member = Message::KeepAlive;
+            bench.say((0, 1), Flags::default(), member);
+            bench.now = bench.engine.deadline().max(bench.now);
+            let mut sent = Sent::default();
+            bench.engine.tick(bench.now, &mut sent);
+            let to_parent = sent.0.iter().filter(|(to, _)| to.remote == above);
+            for (_, bytes) in to_parent.collect::<Vec<_>>() {
+                match Packet::read(bytes).expect("whole").message {
+                    Message::KeepAlive => drop(bench.tell(Flags::default(), Message::Alive)),
+                    Message::Contribution(_) if says => {
+                        let partial = Message::Result(Chunk {
+                            contributions: 3,
+                            data: &[],
+                            ..chunk(0, 0)
+                        });
+                        bench.tell(Flags::PARTIAL, partial);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let took = bench.now.since(begun);
+        assert_eq!(ended(&bench), lost, "after {took}");
+        assert!(lost == 0 || took >= Span::from_secs(2), "after {took}");
+    }
 }

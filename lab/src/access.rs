@@ -7,7 +7,8 @@ use nix::fcntl::{Flock, FlockArg};
 use super::{LabError, RUN};
 
 /// Waits until no other test of this machine uses a laboratory, for one that measures time or
-/// losses, or fills links: all share the processors. Held until dropped.
+/// losses, or fills links: all share the processors. Those that run beside others with less
+/// priority do not count ([`runs_beside`]). Held until dropped.
 ///
 /// # Errors
 /// When the lock's file cannot be used.
@@ -24,9 +25,17 @@ pub fn shared() -> Result<Flock<File>, LabError> {
     lock(FlockArg::LockShared)
 }
 
+/// Whether this program's tests run beside others with less priority, as scripts/test says by the
+/// variable `TEST_BESIDE`. They have locks of their own, so that nobody waits for them, and daemons
+/// that go after those of others.
+pub(crate) fn runs_beside() -> bool {
+    std::env::var_os("TEST_BESIDE").is_some()
+}
+
 fn lock(how: FlockArg) -> Result<Flock<File>, LabError> {
     fs::create_dir_all(RUN).map_err(LabError::io(RUN))?;
-    let path = format!("{RUN}/.lock");
+    let suffix = if runs_beside() { "-beside" } else { "" };
+    let path = format!("{RUN}/.lock{suffix}");
     let file = File::create(&path).map_err(LabError::io(path.clone()))?;
     Flock::lock(file, how).map_err(|(_, error)| LabError::Io {
         what: path,

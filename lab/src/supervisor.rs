@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
+use super::access::runs_beside;
 use super::control::{DaemonStatus, Request, Response, socket};
 use super::sweep::clear;
 use super::{LabError, namespace, node_dir, run_dir, settings};
@@ -99,7 +100,9 @@ pub fn supervise(name: &str, attached: bool) -> Result<(), LabError> {
     let pid_file = run_dir(name).join("supervisor.pid");
     fs::write(&pid_file, std::process::id().to_string())
         .map_err(LabError::io(pid_file.display().to_string()))?;
-    prefer_own_session();
+    if !runs_beside() {
+        prefer_own_session();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -233,7 +236,7 @@ impl Run {
                 "KILL",
                 "nice",
                 "-n",
-                NICE,
+                if runs_beside() { "0" } else { NICE },
                 "unshare",
                 "--uts",
                 "sh",

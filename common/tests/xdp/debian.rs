@@ -17,7 +17,7 @@ const IN_GUEST: &[&str] = &[
 ];
 
 #[test]
-fn debians_kernel_serves_af_xdp() {
+fn a_guest_serves_af_xdp() {
     if guest::available() {
         guest::run_selected(IN_GUEST, Duration::from_secs(1200));
     }

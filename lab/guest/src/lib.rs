@@ -17,8 +17,9 @@
 //! qemu emulates the processors in software (no `/dev/kvm` is needed), so the guest is five to
 //! twenty times as slow as its host: tests in it show that something works, never how fast.
 //!
-//! `scripts/setup --guest` installs what it takes. This depends on `netns` alone, so that the
-//! tests of each crate can use it.
+//! Names of tests that boot one begin with `a_guest_`, so that scripts/test can run them beside the
+//! others. `scripts/setup --guest` installs what it takes. This depends on `netns` alone, so that
+//! the tests of each crate can use it.
 
 mod cpio;
 mod kernel;

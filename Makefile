@@ -4,6 +4,7 @@
 #   make test       every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
 #   make lab        brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
 #   make interop-long  messages of 1 GiB between hostd and Soft-RoCE in the guest, which takes some minutes
+#   make mpi        programs of MPI over hostd with Open MPI 5 and with mpi4py over MPICH, which `make test` has not: from PyPI
 #   make twin       fabrics in virtual time: every shipped scenario against its reviewed figures, and lossless incasts
 #   make loom       the lock-free cores in every interleaving of their threads
 #   make bench      the figures of docs/performance.md, beside what they are compared with; BENCH=NAME for one
@@ -36,7 +37,7 @@ MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test interop-long lab twin loom bench lint msrv fuzz soak pictures build install uninstall setup clean
+.PHONY: help demo test interop-long mpi lab twin loom bench lint msrv fuzz soak pictures build install uninstall setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -82,6 +83,11 @@ interop-long: setup
 	scripts/setup --guest
 	$(CARGO) build --workspace --bins
 	$(CARGO) test -p fabric-tests --test netns_rdma -- --ignored --nocapture large
+
+mpi: setup
+	scripts/setup --bench --jobs
+	$(CARGO) build --workspace --bins --examples
+	REQUIRE_NETNS=1 $(CARGO) test --workspace --test netns_bindings -- --ignored --nocapture mpi::
 
 # In a target folder of its own, for the flag reaches every dependency (and is not called `loom`, for tokio leaves out its
 # sockets then).

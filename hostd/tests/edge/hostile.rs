@@ -167,7 +167,8 @@ fn doubtful_memory() {
         iova,
         access: Access::LOCAL_WRITE,
     };
-    let memfd = memfd_create(c"x", MFdFlags::MFD_ALLOW_SEALING).expect("memfd");
+    let memfd =
+        memfd_create(c"x", MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC).expect("memfd");
     nix::unistd::ftruncate(&memfd, 8192).expect("size");
     assert_eq!(
         raw.refused(&register(8192, 0), &[memfd.as_fd()]),

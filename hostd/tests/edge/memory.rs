@@ -165,7 +165,8 @@ fn creations(cq: u32) -> Vec<(Request, Vec<&'static str>)> {
 fn spoiled(good: &OwnedFd) -> Vec<(OwnedFd, &'static str)> {
     let size = nix::sys::stat::fstat(good).expect("a file").st_size;
     let memfd = |size, allocated, seals| {
-        let fd = memfd_create(c"x", MFdFlags::MFD_ALLOW_SEALING).expect("memfd");
+        let fd =
+            memfd_create(c"x", MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC).expect("memfd");
         nix::unistd::ftruncate(&fd, size).expect("size");
         if allocated {
             posix_fallocate(&fd, 0, size).expect("memory");

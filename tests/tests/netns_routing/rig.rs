@@ -71,6 +71,15 @@ impl Rig {
         link((leaf, "host1"), (h1, "eth0"));
         link((border, "host2"), (h2, "eth0"));
         link((leaf, "mgmt"), (office, "eth0"));
+        for (switch, ports) in [
+            (leaf, &["uplink1", "uplink2", "host1"][..]),
+            (spine, &["leaf1a", "leaf1b", "border1", "border2"]),
+        ] {
+            // Without it veth loses what is just handed over to it when a program is taken off.
+            for port in ports {
+                switch.run(&format!("ethtool -K {port} gro on"));
+            }
+        }
         leaf.address("mgmt", &["198.51.100.1/24", "2001:db8:51::1/64"]);
         office.address("eth0", &["198.51.100.2/24", "2001:db8:51::2/64"]);
         cable.run("ip link add name bridge type bridge");

@@ -37,14 +37,39 @@ macro_rules! extremes {
 extremes!(min_f32, max_f32, f32);
 extremes!(min_f64, max_f64, f64);
 
+/// The sum and the product of a type of float. Of two NaN a processor gives back the first, and
+/// which that is the compiler chooses anew for each loop: so there is one NaN only.
+macro_rules! arithmetic {
+    ($sum:ident, $product:ident, $element:ident) => {
+        #[inline]
+        fn $sum(a: $element, b: $element) -> $element {
+            let sum = a + b;
+            if sum.is_nan() { $element::NAN } else { sum }
+        }
+
+        #[inline]
+        fn $product(a: $element, b: $element) -> $element {
+            let product = a * b;
+            if product.is_nan() {
+                $element::NAN
+            } else {
+                product
+            }
+        }
+    };
+}
+
+arithmetic!(sum_f32, product_f32, f32);
+arithmetic!(sum_f64, product_f64, f64);
+
 /// Reduces vectors of a type of float. There are no operations on bits, which the caller knows.
 macro_rules! float {
-    ($element:ident, $min:ident, $max:ident) => {
+    ($element:ident, $sum:ident, $product:ident, $min:ident, $max:ident) => {
         pub(super) fn $element(operation: Operation, into: &mut [u8], from: &[u8]) {
             type E = $element;
             match operation {
-                Operation::Sum => lanes!(E, into, from, |a: E, b: E| a + b),
-                Operation::Product => lanes!(E, into, from, |a: E, b: E| a * b),
+                Operation::Sum => lanes!(E, into, from, $sum),
+                Operation::Product => lanes!(E, into, from, $product),
                 Operation::Min => lanes!(E, into, from, $min),
                 Operation::Max => lanes!(E, into, from, $max),
                 Operation::And | Operation::Or | Operation::Xor => (),
@@ -53,8 +78,8 @@ macro_rules! float {
     };
 }
 
-float!(f32, min_f32, max_f32);
-float!(f64, min_f64, max_f64);
+float!(f32, sum_f32, product_f32, min_f32, max_f32);
+float!(f64, sum_f64, product_f64, min_f64, max_f64);
 
 /// A bfloat16 is the upper half of a binary32.
 #[inline]
@@ -88,8 +113,8 @@ pub(super) fn bf16(operation: Operation, into: &mut [u8], from: &[u8]) {
         };
     }
     match operation {
-        Operation::Sum => steps!(|a: f32, b: f32| a + b),
-        Operation::Product => steps!(|a: f32, b: f32| a * b),
+        Operation::Sum => steps!(sum_f32),
+        Operation::Product => steps!(product_f32),
         Operation::Min => steps!(min_f32),
         Operation::Max => steps!(max_f32),
         Operation::And | Operation::Or | Operation::Xor => (),
@@ -103,8 +128,8 @@ const BLOCK: usize = 64;
 /// Reduces vectors of binary16.
 pub(super) fn f16(operation: Operation, into: &mut [u8], from: &[u8]) {
     match operation {
-        Operation::Sum => blocks(into, from, |a, b| a + b),
-        Operation::Product => blocks(into, from, |a, b| a * b),
+        Operation::Sum => blocks(into, from, sum_f32),
+        Operation::Product => blocks(into, from, product_f32),
         Operation::Min => blocks(into, from, min_f32),
         Operation::Max => blocks(into, from, max_f32),
         Operation::And | Operation::Or | Operation::Xor => (),

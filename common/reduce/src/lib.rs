@@ -9,9 +9,9 @@
 //!   each step. A binary16 or bfloat16 is widened to binary32 for the step and rounded once:
 //!   binary32 has more than twice as many bits, so this is the correctly rounded result.
 //! - The minimum and the maximum of floats are those of IEEE 754-2019: NaN if one of both is, and
-//!   −0 below +0. The NaN is the positive quiet one without a payload. So they do not depend on
-//!   the order.
-//! - Infinities and NaN are added as IEEE 754 says. Which payload the NaN has is not promised.
+//!   −0 below +0. So they do not depend on the order.
+//! - Infinities and NaN are added as IEEE 754 says.
+//! - A NaN that comes of a step is the positive quiet one without a payload.
 
 mod element;
 mod float;

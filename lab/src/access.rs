@@ -8,7 +8,7 @@ use super::{LabError, RUN};
 
 /// Waits until no other test of this machine uses a laboratory, for one that measures time or
 /// losses, or fills links: all share the processors. Those that run beside others with less
-/// priority do not count ([`runs_beside`]). Held until dropped.
+/// priority (`TEST_BESIDE`) do not count. Held until dropped.
 ///
 /// # Errors
 /// When the lock's file cannot be used.

@@ -399,7 +399,7 @@ static int told(MPI_Comm comm, struct member *member, int result, const char *wh
 }
 
 /* The member whose group carries a reduction out; NULL: MPI's own. */
-static struct member *reducer(MPI_Comm comm, int count, MPI_Datatype datatype, MPI_Op op, uint32_t *type,
+static struct member *reducer(MPI_Comm comm, MPI_Count count, MPI_Datatype datatype, MPI_Op op, uint32_t *type,
                               uint32_t *what)
 {
     struct member *member;
@@ -411,34 +411,46 @@ static struct member *reducer(MPI_Comm comm, int count, MPI_Datatype datatype, M
     return *what != 0 && count > 0 ? member : NULL;
 }
 
+/* What a member does for MPI_Allreduce, and for MPI_Reduce. */
+static int allreduce(struct member *member, const void *from, void *to, MPI_Count count, uint32_t type, uint32_t what,
+                     MPI_Comm comm)
+{
+    if (from == MPI_IN_PLACE)
+        from = NULL;
+    begin(member);
+    return told(comm, member, hostd_group_allreduce(member->group, from, to, (uint64_t)count, type, what),
+                "MPI_Allreduce");
+}
+
+static int reduce(struct member *member, const void *from, void *to, MPI_Count count, uint32_t type, uint32_t what,
+                  int root, MPI_Comm comm)
+{
+    if (from == MPI_IN_PLACE)
+        from = NULL;
+    begin(member);
+    return told(comm, member,
+                hostd_group_reduce(member->group, from, to, (uint64_t)count, type, what, (uint32_t)root),
+                "MPI_Reduce");
+}
+
 int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
 {
     uint32_t type, what;
     struct member *member = reducer(comm, count, datatype, op, &type, &what);
-    int result;
 
     if (member == NULL)
         return PMPI_Allreduce(from, to, count, datatype, op, comm);
-    if (from == MPI_IN_PLACE)
-        from = NULL;
-    begin(member);
-    result = hostd_group_allreduce(member->group, from, to, (uint64_t)count, type, what);
-    return told(comm, member, result, "MPI_Allreduce");
+    return allreduce(member, from, to, count, type, what, comm);
 }
 
 int MPI_Reduce(const void *from, void *to, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm)
 {
     uint32_t type, what;
     struct member *member = reducer(comm, count, datatype, op, &type, &what);
-    int result;
 
     if (member == NULL || root < 0)
         return PMPI_Reduce(from, to, count, datatype, op, root, comm);
-    if (from == MPI_IN_PLACE)
-        from = NULL;
-    begin(member);
-    result = hostd_group_reduce(member->group, from, to, (uint64_t)count, type, what, (uint32_t)root);
-    return told(comm, member, result, "MPI_Reduce");
+    return reduce(member, from, to, count, type, what, root, comm);
 }
 
 /* Packed, as what other members describe otherwise. */
@@ -462,23 +474,75 @@ static int broadcast_packed(struct member *member, void *data, int count, MPI_Da
     return result;
 }
 
-int MPI_Bcast(void *data, int count, MPI_Datatype datatype, int root, MPI_Comm comm)
+/* The member whose group carries a broadcast out, and its bytes; NULL: MPI's own. */
+static struct member *broadcaster(MPI_Comm comm, MPI_Count count, MPI_Datatype datatype, int root, MPI_Count *bytes)
 {
     struct member *member = comm == MPI_COMM_NULL ? NULL : member_of(comm);
     MPI_Count size = 0;
-    int result;
 
-    if (member != NULL && root >= 0)
-        PMPI_Type_size_x(datatype, &size);
+    if (member == NULL || root < 0 || count <= 0)
+        return NULL;
+    PMPI_Type_size_x(datatype, &size);
     /* The bytes of a message are the same at all members, whatever the types are. */
-    if (member == NULL || root < 0 || count <= 0 || size <= 0 || size > INT32_MAX / count)
-        return PMPI_Bcast(data, count, datatype, root, comm);
-    if (type_of(datatype) == 0 && datatype != MPI_BYTE && datatype != MPI_CHAR)
-        return broadcast_packed(member, data, count, datatype, (int)size * count, root, comm);
-    begin(member);
-    result = hostd_group_broadcast(member->group, data, (uint64_t)size * (uint64_t)count, (uint32_t)root);
-    return told(comm, member, result, "MPI_Bcast");
+    if (size <= 0 || size > INT32_MAX / count)
+        return NULL;
+    *bytes = size * count;
+    return member;
 }
+
+static int broadcast(struct member *member, void *data, MPI_Count count, MPI_Datatype datatype, MPI_Count bytes,
+                     int root, MPI_Comm comm)
+{
+    if (type_of(datatype) == 0 && datatype != MPI_BYTE && datatype != MPI_CHAR)
+        return broadcast_packed(member, data, (int)count, datatype, (int)bytes, root, comm);
+    begin(member);
+    return told(comm, member, hostd_group_broadcast(member->group, data, (uint64_t)bytes, (uint32_t)root),
+                "MPI_Bcast");
+}
+
+int MPI_Bcast(void *data, int count, MPI_Datatype datatype, int root, MPI_Comm comm)
+{
+    MPI_Count bytes;
+    struct member *member = broadcaster(comm, count, datatype, root, &bytes);
+
+    if (member == NULL)
+        return PMPI_Bcast(data, count, datatype, root, comm);
+    return broadcast(member, data, count, datatype, bytes, root, comm);
+}
+
+#if MPI_VERSION >= 4
+/* The same with large counts, which mpi4py 4 calls where they are. */
+int MPI_Allreduce_c(const void *from, void *to, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
+{
+    uint32_t type, what;
+    struct member *member = reducer(comm, count, datatype, op, &type, &what);
+
+    if (member == NULL)
+        return PMPI_Allreduce_c(from, to, count, datatype, op, comm);
+    return allreduce(member, from, to, count, type, what, comm);
+}
+
+int MPI_Reduce_c(const void *from, void *to, MPI_Count count, MPI_Datatype datatype, MPI_Op op, int root,
+                 MPI_Comm comm)
+{
+    uint32_t type, what;
+    struct member *member = reducer(comm, count, datatype, op, &type, &what);
+
+    if (member == NULL || root < 0)
+        return PMPI_Reduce_c(from, to, count, datatype, op, root, comm);
+    return reduce(member, from, to, count, type, what, root, comm);
+}
+
+int MPI_Bcast_c(void *data, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm comm)
+{
+    MPI_Count bytes;
+    struct member *member = broadcaster(comm, count, datatype, root, &bytes);
+
+    if (member == NULL)
+        return PMPI_Bcast_c(data, count, datatype, root, comm);
+    return broadcast(member, data, count, datatype, bytes, root, comm);
+}
+#endif
 
 int MPI_Barrier(MPI_Comm comm)
 {

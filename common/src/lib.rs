@@ -3,6 +3,7 @@
 //! ```text
 //!   time          points and spans of time
 //!   rtt           how long answers take, and when one is late
+//!   unheard       what is sent again and again without an answer
 //!   histogram     times, counted in buckets
 //!   units         quantities that carry their unit
 //!   drop          the table of reasons why packets are lost
@@ -42,6 +43,7 @@ pub mod schedulers;
 pub mod sync;
 pub mod sys;
 pub mod time;
+pub mod unheard;
 pub mod units;
 pub mod wire;
 pub mod xdp;

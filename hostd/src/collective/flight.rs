@@ -13,6 +13,7 @@
 use crate::timers::Timers;
 use common::rtt::RttEstimator;
 use common::time::{Span, Time};
+use common::unheard::Unheard;
 use std::collections::VecDeque;
 
 /// What a slot is about.
@@ -36,9 +37,8 @@ struct Slot {
     late: u8,
     /// It waits to be sent again.
     again: bool,
-    /// When the switch said something of it last, or it left first, and time-outs since.
-    heard: Time,
-    unheard: u8,
+    /// Of which the switch says nothing.
+    unheard: Unheard,
 }
 
 const IDLE: Slot = Slot {
@@ -48,13 +48,8 @@ const IDLE: Slot = Slot {
     due: Time::NEVER,
     late: 0,
     again: false,
-    heard: Time::ZERO,
-    unheard: 0,
+    unheard: Unheard::since(Time::ZERO),
 };
-
-/// Time-outs of a contribution after which the switch is not heard, if a lease is over as well: it
-/// may be heard otherwise, as where a way is too narrow for results.
-const UNHEARD: u8 = 8;
 
 /// Bounds of the time-out of a contribution.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +162,7 @@ impl Flight {
             standing: Standing::UnderWay,
             sent: now,
             times: 1,
-            heard: now,
+            unheard: Unheard::since(now),
             ..IDLE
         };
         self.next += 1;
@@ -217,17 +212,11 @@ impl Flight {
                 continue;
             }
             slot.late = slot.late.saturating_add(1);
-            slot.unheard = slot.unheard.saturating_add(1);
-            let lease = self.patience.most.times(4);
-            is_mute |= slot.unheard >= UNHEARD && now.since(slot.heard) >= lease;
+            slot.unheard.again();
+            is_mute |= slot.unheard.is_lost(self.patience.most.times(4), now);
             self.send_again(place);
         }
         is_mute
-    }
-
-    /// The switch says something of an awaited chunk.
-    fn heard(&mut self, place: usize, now: Time) {
-        (self.slots[place].heard, self.slots[place].unheard) = (now, 0);
     }
 
     fn send_again(&mut self, place: usize) {
@@ -242,7 +231,7 @@ impl Flight {
     /// lost.
     pub(super) fn lost(&mut self, sequence: u64, now: Time) {
         let place = self.place(sequence);
-        self.heard(place, now);
+        self.slots[place].unheard = Unheard::since(now);
         self.send_again(place);
     }
 
@@ -293,7 +282,7 @@ impl Flight {
     pub(super) fn arrived(&mut self, sequence: u64, now: Time) {
         let place = self.place(sequence);
         self.slots[place].again = false;
-        self.heard(place, now);
+        self.slots[place].unheard = Unheard::since(now);
         self.set_due(place, now);
     }
 

@@ -14,7 +14,8 @@
 //! the result of q, and its place may be used anew.
 
 use common::reduce::{reduce, reduce_in_order};
-use common::time::{Span, Time};
+use common::time::Time;
+use common::unheard::Unheard;
 use common::wire::compute::{Chunk, Flags, Slot, Work};
 
 /// Where a version of a slot is in its life.
@@ -48,34 +49,19 @@ pub(super) struct Entry {
     /// When it was sent up last, and how often.
     pub(super) sent: Time,
     pub(super) tries: u8,
-    /// When the parent said something of it last, or it was sent up first, and how often since.
-    heard: Time,
-    unheard: u8,
+    /// Of which the parent says nothing.
+    pub(super) unheard: Unheard,
 }
-
-/// How often a chunk is sent up before the parent is not heard, if a lease is over as well: it may
-/// be heard otherwise, as where a way is too narrow for results.
-const UNHEARD: u8 = 8;
 
 impl Entry {
     /// It is sent up.
     pub(super) fn go_up(&mut self, now: Time) {
-        if self.tries == 0 {
-            self.hear(now);
+        match self.tries {
+            0 => self.unheard = Unheard::since(now),
+            _ => self.unheard.again(),
         }
         self.sent = now;
         self.tries = self.tries.saturating_add(1);
-        self.unheard = self.unheard.saturating_add(1);
-    }
-
-    /// The parent says something of it.
-    pub(super) fn hear(&mut self, now: Time) {
-        (self.heard, self.unheard) = (now, 0);
-    }
-
-    /// Whether the parent says nothing of it, though it was sent up again and again for a lease.
-    pub(super) fn is_unheard(&self, lease: Span, now: Time) -> bool {
-        self.unheard >= UNHEARD && now.since(self.heard) >= lease
     }
 }
 
@@ -182,8 +168,7 @@ impl Slots {
             is_ce: false,
             sent: Time::ZERO,
             tries: 0,
-            heard: Time::ZERO,
-            unheard: 0,
+            unheard: Unheard::default(),
         };
         Self {
             count,
@@ -335,8 +320,7 @@ impl Slots {
             is_ce: false,
             sent: Time::ZERO,
             tries: 0,
-            heard: Time::ZERO,
-            unheard: 0,
+            unheard: Unheard::default(),
         };
     }
 

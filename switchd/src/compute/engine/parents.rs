@@ -7,6 +7,7 @@ use crate::compute::parent::{ASK_AGAIN, Parent};
 use crate::compute::slots::State;
 use crate::drop::DropReason;
 use common::time::Time;
+use common::unheard::Unheard;
 use common::wire::compute::{Chunk, Flags, Message, Packet, Reason, Slot, Verdict, Work};
 
 /// Chunks that are looked at for each message of a parent, whether their results were lost: more
@@ -182,7 +183,7 @@ impl Engine {
         }
         if is_partial {
             if let Some(place) = pending {
-                job.slots.entry_mut(place).hear(now);
+                job.slots.entry_mut(place).unheard = Unheard::since(now);
             }
             let is_in = chunk.contributions & 1 << job.rank_above() != 0;
             if let (Some(place), false) = (pending, is_in) {
@@ -286,7 +287,7 @@ impl Engine {
             let late = entry.sent + job.parents[tree].patience(entry.tries, lease);
             if now < late {
                 job.slots.late = job.slots.late.min(late);
-            } else if entry.is_unheard(job.parents[tree].lease(lease), now) {
+            } else if entry.unheard.is_lost(job.parents[tree].lease(lease), now) {
                 return false;
             } else if self.again == 0 {
                 (job.slots.late, job.slots.search) = (now, place);

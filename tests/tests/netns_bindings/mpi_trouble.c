@@ -32,9 +32,9 @@ static void reduce(void)
 }
 
 /*
- * The host of the odd ranks, which is this namespace, gets no long frames by this interface any more, so the switch's results of a broadcast
- * do not reach it; those of the even ones are there at once. They wait by MPI then for what the odd ones send once
- * they have theirs, too.
+ * The host of the odd ranks, which is this namespace, gets no long frames by this interface any more, so the
+ * switch's results of a broadcast do not reach it; those of the even ones are there at once. They wait by MPI then
+ * for what the odd ones send once they have theirs, too.
  */
 static void deaf(const char *namespace, const char *interface)
 {

@@ -26,8 +26,10 @@ def main(rank, size, address, port):
         request = group.start_allreduce(own, out=result)
         raises(hostd.Busy, group.barrier)
         raises(hostd.Busy, group.start_barrier)
+        group.poll()
         while not request.done():
             pass
+        group.poll()
         assert request.done() and (result == size * (size + 1) / 2).all(), result
         request.wait()
         # Nobody keeps the array or the request but the group.

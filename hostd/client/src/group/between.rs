@@ -35,8 +35,7 @@ impl Flow<'static> {
             moved: now,
             probed: now,
             answered: false,
-            // There is nothing that it waits for.
-            noted: true,
+            noted: false,
             appealed: None,
         })
     }

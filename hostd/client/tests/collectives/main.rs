@@ -5,7 +5,8 @@
 //! Needs root, `ip`, `ethtool`, and `hostd` beside the programs of this crate.
 //!
 //!   rig   hosts, and members on them;   results   against an oracle;   trouble   dead members;
-//!   mismatch   those that do something else;   switches   through a leaf, and without it
+//!   mismatch   those that do something else;   switches   through a leaf, and without it;
+//!   lacking   members that have results, and one that does not
 
 mod lacking;
 mod mismatch;

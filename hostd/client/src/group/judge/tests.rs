@@ -158,6 +158,11 @@ fn the_one_that_is_not_here_is_named() {
         late(2),
         "what is behind comes first"
     );
+    // Two that poll after collective 6, and one that is ahead.
+    let waits_for = None;
+    let free = |sequence| state(sequence, 8, 0).map(|it| State { waits_for, ..it });
+    let ahead = [free(6), free(7), None, free(6)];
+    assert_eq!(judge(&ahead, 1, late(0)), late(2), "who says nothing");
     let circle = [state(7, 8, 1), state(7, 8, 0), state(7, 8, 0)];
     assert!(judge(&circle, 2, late(0)).rank < 2);
     assert_eq!(

@@ -71,18 +71,14 @@ impl Group {
             return Ok(true);
         }
         if offload.stop.is_some() {
-            if !offload.reported {
-                return self.stop(offload, flow);
-            }
             if self.has_left(0) {
                 // Nobody is there any more who could decide.
                 let (rank, cause) = (0, Cause::Left);
                 return Err(self.fail(Failure { rank, cause }));
             }
-            // It has said how far it is before it came to this collective.
-            if flow.stage == Stage::Begin {
-                flow.stage = Stage::Halted;
-                return Ok(true);
+            // It may have said how far it is before it came to this collective.
+            if !offload.reported || flow.stage == Stage::Begin {
+                return self.stop(offload, flow);
             }
         }
         match flow.stage {
@@ -244,9 +240,6 @@ impl Group {
         let position = flow.position();
         if self.rank == 0 {
             offload.reports[0] = Some((position, offload.heard));
-        } else if self.has_left(0) {
-            let (rank, cause) = (0, Cause::Left);
-            return Err(self.fail(Failure { rank, cause }));
         } else if !self.tell(0, &Message::Report(position, why, offload.heard))? {
             return Ok(false);
         }

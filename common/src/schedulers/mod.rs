@@ -219,6 +219,12 @@ impl Schedulers {
         let Some(port) = self.ports.iter().find(|port| port.ifindex == ifindex) else {
             return false;
         };
+        // Bridges pass on what has any other destination: then it is no neighbour that speaks.
+        if !frame.starts_with(&GROUP.0) {
+            self.bad += 1;
+            tracing::debug!(port = %port.name, "an announcement that is not for the neighbour");
+            return false;
+        }
         let body = frame.get(HEADER_LEN..).unwrap_or_default();
         let said = match Announcement::parse(body) {
             Ok(said) => said,

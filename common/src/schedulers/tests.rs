@@ -60,6 +60,21 @@ fn what_was_heard_holds_for_a_time() {
     assert!(known.rows(at(6)).is_empty() && known.heard.is_empty());
 }
 
+/// MG-9: only the neighbour speaks with the address that bridges keep to the link. What a station
+/// somewhere behind a bridge says is counted and changes nothing.
+#[test]
+fn who_is_no_neighbour_is_not_heard() {
+    let mut known = schedulers(Role::Switch, Spread::Flowlets);
+    known.hear(7, &frame(Role::Host, Spread::Packets, 4), at(1));
+    for destination in [[0xff; 6], [2, 0, 0, 0, 0, 1], [1, 0x80, 0xc2, 0, 0, 0]] {
+        let mut bytes = frame(Role::Host, Spread::Flows, 0);
+        bytes[..6].copy_from_slice(&destination);
+        assert!(!known.hear(7, &bytes, at(2)));
+    }
+    assert_eq!(known.bad, 3);
+    assert_eq!(known.rows(at(2))[0].theirs.as_deref(), Some("packets"));
+}
+
 /// SW-12: what the peer says of pauses is known as long as the rest; a name is no command to a
 /// terminal.
 #[test]

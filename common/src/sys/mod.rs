@@ -7,6 +7,7 @@ pub mod alloc;
 mod awake;
 mod link;
 mod memory;
+mod process;
 mod rights;
 mod signal;
 mod wait;
@@ -16,6 +17,7 @@ pub use link::LinkSocket;
 pub use memory::{
     Access, Mapping, MappingError, MemlockError, create_memfd, memlock_limit, raise_memlock,
 };
+pub use process::peer_process;
 pub use rights::permit_descriptors;
 pub use signal::end_quietly_on_broken_pipe;
 pub use wait::{PollSet, Waker, monotonic};

@@ -95,7 +95,8 @@ enum hostd_reason {
     HOSTD_REASON_REQUEST_FAILED = 21   /* a request of this side failed: its completion says how */
 };
 
-/* Why a group has failed, or did not form. Of the first seven hostd_last_rank() says whose doing it is. */
+/* Why a group has failed, or did not form. Of the first seven and of HOSTD_CAUSE_UNABLE hostd_last_rank() says
+ * whose doing it is. */
 enum hostd_cause {
     HOSTD_CAUSE_LOST = 0,         /* its process or its host has ended, or there is no way to it */
     HOSTD_CAUSE_LEFT = 1,         /* it has given the group back before the others */
@@ -109,7 +110,8 @@ enum hostd_cause {
     HOSTD_CAUSE_SIZE = 9,         /* the group has another size, */
     HOSTD_CAUSE_SEGMENT = 10,     /* the group has other segments, */
     HOSTD_CAUSE_VERSION = 11,     /* or it speaks another version */
-    HOSTD_CAUSE_WORK = 12         /* a work request of this member failed */
+    HOSTD_CAUSE_WORK = 12,        /* a work request of this member failed */
+    HOSTD_CAUSE_UNABLE = 13       /* it cannot take part: its own host refuses what it needs */
 };
 
 /* Version of the library, as "0.1.0". */

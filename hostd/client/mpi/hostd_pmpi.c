@@ -37,6 +37,10 @@ enum { TIMEOUT_S = 24 * 3600, TIMEOUT_MAX_S = 4000000 };
 /* Calls of `idle` before it sleeps between two, and for how long: others may need the processor. */
 enum { EAGER = 200, SLEEP_NS = 20000 };
 
+/* For how long a process whose group did not form leaves other communicators to MPI, in seconds, unless it gives
+ * a group back: what was lacking, as a quota, still is, and to find out takes JOIN_MS. */
+enum { AGAIN_S = 600 };
+
 /* How often the thread looks after each group. */
 enum { ATTEND_NS = 50000000 };
 
@@ -69,6 +73,7 @@ static int attends, ending;
 static pthread_cond_t ends;
 static uint32_t timeout_ms;
 static int quiet; /* HOSTD_PMPI_QUIET */
+static time_t unwilling; /* until then no group is formed; 0: one may be */
 
 static void complain(const char *what)
 {
@@ -91,6 +96,32 @@ static void give_up(const char *what)
     PMPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+static time_t seconds_now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec;
+}
+
+static void set_unwilling(time_t until)
+{
+    pthread_mutex_lock(&lock);
+    unwilling = until;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Whether this process would form a group. */
+static int is_willing(void)
+{
+    int willing;
+
+    pthread_mutex_lock(&lock);
+    willing = context != NULL && seconds_now() >= unwilling;
+    pthread_mutex_unlock(&lock);
+    return willing;
+}
+
 /* The communicator goes, or the program ends. */
 static void leave(struct member *member)
 {
@@ -105,6 +136,7 @@ static void leave(struct member *member)
     pthread_mutex_unlock(&lock);
     if (member->group == NULL)
         return;
+    set_unwilling(0);
     pthread_mutex_destroy(&member->calling);
     hostd_group_destroy(member->group);
     member->group = NULL;
@@ -235,8 +267,10 @@ static struct hostd_listener *wait_there(struct meeting *meeting)
     int count = hostd_query_gids(context, gids, 16), at;
 
     memset(meeting, 0, sizeof *meeting);
-    if (count <= 0 || hostd_listen(context, NULL, 0, HOSTD_GROUP_MAX, &listener) < 0)
+    if (count < 0 || hostd_listen(context, NULL, 0, HOSTD_GROUP_MAX, &listener) < 0) {
+        leave_to_mpi();
         return NULL;
+    }
     for (at = 0; at < count && at < 16; at++)
         if (gids[at].active && strncmp(gids[at].address, "fe80:", 5) != 0) {
             memcpy(meeting->address, gids[at].address, sizeof meeting->address);
@@ -244,6 +278,7 @@ static struct hostd_listener *wait_there(struct meeting *meeting)
             return listener;
         }
     hostd_destroy_listener(listener);
+    complain("hostd has no address that is up; MPI's own collectives are used");
     return NULL;
 }
 
@@ -279,6 +314,7 @@ static struct hostd_group *meet(MPI_Comm comm, int rank, int size)
         return group;
     if (came)
         hostd_group_destroy(group);
+    set_unwilling(seconds_now() + AGAIN_S);
     return NULL;
 }
 
@@ -288,6 +324,10 @@ static struct member *member_of(MPI_Comm comm)
     struct member *member = NULL;
     int found = 0, inter = 0, size = 0;
 
+    /* A program of MPI sessions has not what is opened here: neither MPI_COMM_SELF nor an end that is told. */
+    PMPI_Initialized(&found);
+    if (!found)
+        return NULL;
     pthread_once(&once, open_once);
     if (PMPI_Comm_get_attr(comm, keyval, &member, &found) != MPI_SUCCESS)
         return NULL;
@@ -303,7 +343,7 @@ static struct member *member_of(MPI_Comm comm)
         give_up("no memory for a communicator");
         return NULL;
     }
-    if (all(comm, context != NULL)) {
+    if (all(comm, is_willing())) {
         PMPI_Comm_rank(comm, &member->rank);
         member->group = meet(comm, member->rank, size);
     }

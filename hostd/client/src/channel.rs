@@ -9,6 +9,7 @@ use crate::Error;
 use crate::abi::answer::{Event, FromDaemon, Reply};
 use crate::abi::message::Request;
 use crate::abi::record::TAG_NONE;
+use crate::fork::Maker;
 use crate::shm_socket::{self, Received};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,6 +28,7 @@ const TAG_UNHEARD: u32 = TAG_NONE;
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: OwnedFd,
+    maker: Maker,
     state: Mutex<State>,
     changed: Condvar,
     #[cfg(feature = "tokio")]
@@ -93,6 +95,7 @@ impl Channel {
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
+            maker: Maker::here(),
             state: Mutex::default(),
             changed: Condvar::new(),
             #[cfg(feature = "tokio")]
@@ -102,6 +105,15 @@ impl Channel {
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// That the session is of this process.
+    pub(crate) fn check_maker(&self) -> Result<(), Error> {
+        if self.maker.is_here() {
+            return Ok(());
+        }
+        let text = "the session is of the process that forked this one: open another one";
+        Err(Error::argument(text))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -174,6 +186,10 @@ impl Channel {
 
     /// Forgets events that concern an object which is no more.
     pub(crate) fn forget_events(&self, concerns: impl Fn(&Event) -> bool) {
+        // A thread that this process has not may have held the lock when it was forked.
+        if self.check_maker().is_err() {
+            return;
+        }
         self.lock().events.retain(|event| !concerns(event));
     }
 
@@ -246,6 +262,7 @@ impl Channel {
         descriptors: &[BorrowedFd<'_>],
         until: Instant,
     ) -> Result<(), Error> {
+        self.check_maker()?;
         let record = request.encode(tag);
         loop {
             match shm_socket::send(self.as_fd(), record.as_slice(), descriptors) {

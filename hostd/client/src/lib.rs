@@ -29,6 +29,9 @@
 //! only ever reached by copying (or by the kernel, [`Region::fill_from`]), never as a slice, so no
 //! reference exists to bytes that the daemon or a remote peer may change.
 //!
+//! A session is of the process that opened it, and ends with it. A child of fork(2) opens its own:
+//! what it inherits answers [`Error::Argument`], and says nothing when it is dropped.
+//!
 //! Every call that waits takes a time-out. When the daemon is gone, each request that was posted
 //! completes as flushed, and every other wait ends with [`Error::DaemonGone`].
 //!
@@ -45,6 +48,7 @@ mod completion;
 pub mod compute;
 mod context;
 mod error;
+mod fork;
 pub mod group;
 mod listener;
 mod lists;

@@ -23,6 +23,7 @@ use std::sync::Arc;
 pub struct Region {
     object: Arc<Object>,
     map: Mapping,
+    access: Access,
     lkey: u32,
     rkey: u32,
 }
@@ -106,6 +107,7 @@ impl Region {
         Ok(Self {
             object: Object::region(reserved, handle),
             map,
+            access,
             lkey,
             rkey,
         })
@@ -119,6 +121,11 @@ impl Region {
     /// Never: an empty region cannot be registered.
     pub fn is_empty(&self) -> bool {
         false
+    }
+
+    /// What it may be used for.
+    pub fn access(&self) -> Access {
+        self.access
     }
 
     /// The key that a peer needs to write here (`ibv_mr::rkey`).

@@ -2,7 +2,8 @@
 //!
 //! Nothing here waits for an application: records are sent and received without blocking, what an
 //! application does not read is bounded, and one that exceeds the bound, or breaks the protocol, is
-//! disconnected. The end of its task ends the session in the worker.
+//! disconnected. The end of its task ends the session in the worker. It ends with the socket, and
+//! with the process that opened it.
 
 use super::closer::{Closer, Owner};
 use super::ledger::Ledger;
@@ -404,7 +405,11 @@ impl Applications {
             };
             sessions.events.insert(id, listening);
         });
-        let ended = self.exchange(&mut line, &mut session, events, &place).await;
+        let process = Process::of(&line.socket);
+        let ended = tokio::select! {
+            ended = self.exchange(&mut line, &mut session, events, &place) => ended,
+            () = process.ended() => Ok(()),
+        };
         self.with(|sessions| sessions.events.remove(&id));
         // What it held counts until it is free.
         self.worker.ask(|buried| Command::Close(id, buried)).await;
@@ -537,6 +542,25 @@ impl Drop for Place {
                 }
             }
         });
+    }
+}
+
+/// The process that opened a session. It may have children that have the socket, too.
+#[derive(Debug)]
+struct Process(Option<AsyncFd<OwnedFd>>);
+
+impl Process {
+    /// Of the other end of `socket`. If it cannot be told, the session ends with the socket alone.
+    fn of(socket: &AsyncFd<OwnedFd>) -> Self {
+        let process = common::sys::peer_process(socket.get_ref());
+        Self(process.and_then(readiness).ok())
+    }
+
+    async fn ended(&self) {
+        match &self.0 {
+            Some(process) => drop(process.readable().await),
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -113,6 +113,11 @@ impl Hpcc {
         (part < 1.0).then_some(part)
     }
 
+    /// Whether less than a packet may be in flight, so that the pace alone bounds what leaves.
+    pub(crate) fn is_below_packet(&self) -> bool {
+        self.window < 1.0
+    }
+
     /// A packet of `bytes` in memory leaves.
     pub(crate) fn left(&mut self, bytes: usize, now: Time) {
         if self.part().is_some() {

@@ -126,6 +126,13 @@ impl Controller {
         )
     }
 
+    /// Whether it has a rate that is less than a packet in a round trip: then lanes divide it, as
+    /// they divide intervals.
+    pub(crate) fn is_slow_rate(&self) -> bool {
+        // Of those that have rates this one alone is there for each path.
+        matches!(self, Self::Hpcc(hpcc) if hpcc.is_below_packet())
+    }
+
     /// When to look again whether the rate lets the next packet leave; `None`: it does now.
     pub(crate) fn not_before(&mut self, now: Time) -> Option<Time> {
         match self {

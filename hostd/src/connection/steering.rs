@@ -283,12 +283,17 @@ impl Steering {
         awaited: bool,
         now: Time,
     ) {
-        if choice.path.switched && self.paths.is_flow() {
-            self.lanes.rerouted(now);
-        }
+        self.note_switch(&choice.path, now);
         let moved = bytes.saturating_add(usize::try_from(answers).unwrap_or(usize::MAX));
         self.lanes.left(choice.path.path, moved, awaited, now);
         self.count_sent(choice.port, bytes);
+    }
+
+    /// A flow may have another path from this packet on: its round trips are others then.
+    fn note_switch(&mut self, choice: &path::Choice, now: Time) {
+        if choice.switched && self.paths.is_flow() {
+            self.lanes.rerouted(now);
+        }
     }
 
     /// The counters of the paths through a port.
@@ -351,6 +356,7 @@ impl Steering {
     /// for, so there is no window.
     pub(super) fn choose_for_answer(&mut self, free: PortSet, now: Time) -> Choice {
         let path = self.paths.select(None, free, now);
+        self.note_switch(&path, now);
         self.last_answer = Some(LostPacket {
             path: path.path,
             sent: now,

@@ -206,10 +206,13 @@ impl Terms {
 
     /// Exactly these paths are measured from now on.
     pub(super) fn measure(&mut self, paths: &PathIds) {
-        // What was asked once may be answered still.
+        // What was asked once may be answered still, unless the path is another one now.
         let under_way = |probe: &Probe| probe.once && probe.repeated.times > 0;
         self.probes
-            .retain(|probe| under_way(probe) || (!probe.once && paths.contains(probe.path)));
+            .retain(|probe| match paths.contains(probe.path) {
+                true => !probe.once,
+                false => under_way(probe),
+            });
         for path in paths.iter() {
             self.probe(path, false);
         }

@@ -140,6 +140,10 @@ impl PathSet {
                 .plan
                 .selector(granularity, timeout, self.paths.len(), flowlet);
             self.set_entries();
+            if granularity == Granularity::Flow {
+                // Congestion control may know the round trips of other paths only.
+                self.paths.iter_mut().for_each(|path| path.entered = true);
+            }
         }
     }
 

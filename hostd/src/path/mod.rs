@@ -283,19 +283,24 @@ impl PathSet {
         );
         let leave = self.leaves(idle, now, |to| Some(to) != other_than && through(to));
         let paths = &self.paths;
-        let all = self.avoided > 0
-            && paths
-                .iter()
-                .all(|path| !path.carries || path.health.is_avoided());
+        let ids = || (0..=u8::MAX).take(paths.len());
+        let carries = |id: u8, avoided: bool| {
+            let path = &paths[usize::from(id)];
+            path.carries && (avoided || !path.health.is_avoided())
+        };
+        // What leads through no free port would wait there: rather one that is avoided, and rather
+        // the one on which the last copy was lost.
+        let all = self.avoided > 0 && !ids().any(|id| carries(id, false) && through(id));
+        let spared = other_than.filter(|lost| {
+            let mut others = ids().filter(|id| id != lost);
+            let may = |id: u8| leave.is_none_or(|leave| leave.allows(id));
+            others.any(|id| carries(id, all) && may(id) && through(id))
+        });
         let mut choice = self.selector.select(
             now,
             other_than,
             |id| {
-                let path = &paths[usize::from(id)];
-                path.carries
-                    && (all || !path.health.is_avoided())
-                    && (Some(id) != other_than || paths.len() == 1)
-                    && leave.is_none_or(|leave| leave.allows(id))
+                carries(id, all) && Some(id) != spared && leave.is_none_or(|leave| leave.allows(id))
             },
             through,
             |id| {

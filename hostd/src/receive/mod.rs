@@ -75,6 +75,8 @@ pub(crate) struct Receiver {
     msn: u32,
     /// The last packet of the ring's head had no receive.
     starved: bool,
+    /// When it had one again.
+    resumed: Time,
     /// The peer has sent READs, which take numbers without packets: distances say little.
     sparse: bool,
     pub(crate) reports: Reports,
@@ -104,6 +106,7 @@ impl Receiver {
             repeats: 0,
             msn: 0,
             starved: false,
+            resumed: Time::ZERO,
             sparse: false,
             reports,
             notifier,
@@ -344,10 +347,14 @@ impl Receiver {
         self.sparse |= numbers > 1;
         self.advance(numbers);
         self.msn = (self.msn + u32::from(ends_message)) & 0x00ff_ffff;
-        self.starved = false;
+        if std::mem::take(&mut self.starved) {
+            self.resumed = now;
+        }
         if !self.sequence.head_waits() {
             let closed = self.gap_since.take().map(|since| now.since(since));
-            self.gap_since = self.oldest_waiting();
+            // Nobody closed a gap while what is before it found no receive.
+            let oldest = self.oldest_waiting();
+            self.gap_since = oldest.map(|since| since.max(self.resumed));
             if closed.is_some() {
                 self.reported = None;
             }

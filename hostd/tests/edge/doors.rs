@@ -7,8 +7,10 @@ use hostd_client::abi::message::Request;
 use hostd_client::abi::types::{Access, ErrorCode};
 use hostd_client::shm::create_shared;
 use hostd_client::{Context, Error};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
-use std::io::Write;
+use nix::unistd::Pid;
+use std::io::{BufRead, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -68,6 +70,45 @@ s.settimeout(60)
 s.send(struct.pack('<HHI4sHHQ', 1, 0, 7, b'hstd', int(sys.argv[2]), 0, 7))
 kind, = struct.unpack_from('<H', s.recv(512))
 sys.exit(kind != 101)
+";
+
+/// HT-3, HT-50: a session ends with the process that opened it, though a child that it forked has
+/// the socket, too, and lives on.
+#[test]
+fn a_session_ends_with_its_process() {
+    let (a, _b) = pair(&config());
+    let mut program = std::process::Command::new("/usr/bin/python3")
+        .args(["-c", PARENT])
+        .arg(&a.socket)
+        .arg(hostd_client::abi::VERSION_MAJOR.to_string())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python3 is there");
+    let mut said = std::io::BufReader::new(program.stdout.take().expect("piped"));
+    let mut child = String::new();
+    said.read_line(&mut child).expect("the number of its child");
+    a.wait_for("its session", |report| report.sessions.len() == 1);
+    program.kill().expect("it lives");
+    program.wait().expect("our child");
+    a.wait_empty();
+    let child = Pid::from_raw(child.trim().parse().expect("a number"));
+    assert_eq!(kill(child, None), Ok(()), "it lives on");
+    kill(child, Signal::SIGKILL).expect("it lives");
+    is_well(&a);
+}
+
+/// Opens a session, and has a child say its number; both stay.
+const PARENT: &str = "
+import os, socket, struct, sys, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.settimeout(60)
+s.connect(sys.argv[1])
+s.send(struct.pack('<HHI4sHHQ', 1, 0, 7, b'hstd', int(sys.argv[2]), 0, 7))
+kind, = struct.unpack_from('<H', s.recv(512))
+assert kind == 101
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+time.sleep(60)
 ";
 
 fn refusal(raw: &Raw) -> ErrorCode {

@@ -101,6 +101,11 @@ fn trimmed_answers_come_again_at_once() {
             queue_pair.expect("exists").window
         };
         let before = window(&network);
+        let rto = |network: &Network| {
+            let queue_pair = network.hosts[0].engine.queue_pair_statistics(reader);
+            queue_pair.expect("exists").rto
+        };
+        let waited = rto(&network);
         network.impairment.trims = 200;
         let trimmed = moves(&mut network, reader, SendOpcode::RdmaRead, 20);
         let engine = &network.hosts[0].engine;
@@ -122,6 +127,9 @@ fn trimmed_answers_come_again_at_once() {
             "{late}"
         );
         assert_eq!(read.duplicates, 0, "nothing was asked for in vain");
+        // Nor does the reader take what it asks for again for sent again in vain, and wait longer.
+        let waits = rto(&network);
+        assert!(waits < waited.times(4), "{waited} before, {waits} after");
         let most = whole.times(if congestion == Congestion::Fixed {
             6
         } else {

@@ -13,8 +13,8 @@ TARGET = 0.75 * BASE  # of the queueing delay, with trimming
 BDP = RATE * BASE
 A = BDP / (12.5 * 12000.0)  # scaling by the network's product
 B = TARGET / 12000.0  # and by the target
-MAX = 1.5 * BDP
-FIRST = 1.1 * BDP
+MAX = 1.75 * BDP  # with trimming
+FIRST = 1.35 * BDP
 GOODPUT = BDP * MSS / (MSS + 98)  # payload of a round trip; 98 bytes of headers and framing
 
 

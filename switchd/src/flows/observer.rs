@@ -13,6 +13,7 @@ use common::sync::words::prefetch;
 use common::time::{Span, Time};
 use common::wire::cm::MAD_LEN;
 use common::wire::ip::{v4, v6};
+use common::wire::roce::PSN_MASK;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -260,7 +261,12 @@ impl Observer {
                 let is_newer = slot.note_request(psn);
                 let sample = slot.sample.load(Ordering::Relaxed);
                 let waits = sample & WAITS != 0;
-                if !is_newer && waits && is_covered(psn, low(sample)) {
+                let measured = low(sample) & PSN_MASK;
+                let is_again = match it.packet.is_multipath {
+                    true => psn == measured,
+                    false => !is_newer && is_covered(psn, measured),
+                };
+                if waits && is_again {
                     // It is sent again, and nobody knows which one will be answered.
                     slot.sample.store(sample & !WAITS, Ordering::Release);
                 } else if prompt && is_newer {

@@ -38,6 +38,8 @@ pub struct RocePacket {
     pub source_port: u16,
     /// What it does.
     pub kind: Kind,
+    /// It goes by one of many paths: packets of its connection overtake each other.
+    pub is_multipath: bool,
 }
 
 /// What a packet is to flow analysis.
@@ -110,6 +112,7 @@ pub fn read<'a>(frame: &'a [u8], parsed: &Parsed) -> Read<'a> {
             psn: number(9),
             source_port: u16::from_be_bytes([header[0], header[1]]),
             kind,
+            is_multipath: bth[0] >> 5 == transport::MULTIPATH,
         })
     };
     match (bth[0], bth[0] >> 5) {

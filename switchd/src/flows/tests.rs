@@ -334,6 +334,41 @@ fn round_trips_are_measured() {
     assert_eq!(rtt().1, 3);
 }
 
+/// SW-50: packets that go by many paths overtake each other: one with an older number says nothing
+/// of the one that is measured, and the same number does.
+#[test]
+fn round_trips_of_many_paths_are_measured() {
+    let (mut observer, ends) = observer(32);
+    let (a, b) = (host(1, false), host(2, false));
+    let data = |psn| {
+        let mut headers = request(2, psn);
+        headers.bth.opcode = Opcode::Multipath(Operation::SendOnly);
+        headers.mpeh = Some(Mpeh::default());
+        headers.extension = Some(Extension::new(Cookie::new(5)));
+        frame(a, b, &headers, &[])
+    };
+    let ack = |psn| frame(b, a, &acknowledge(1, psn, POSITIVE), &[]);
+    let start = Time::from_nanos(1_000_000_000);
+    show(&mut observer, &data(1), 0, start);
+    show(&mut observer, &ack(1), 0, start);
+    let seen = all(&ends);
+    let place = |key: Option<Key>| seen.iter().position(|it| Some(it.key) == key).unwrap();
+    let (forward, backward) = (place(Key::new(a, b, 2)), place(Key::new(b, a, 1)));
+    let slots = &ends.table.slots;
+    slots[forward].set_peer(Some((0, backward, seen[backward].generation)));
+    slots[backward].set_peer(Some((0, forward, seen[forward].generation)));
+    let mut samples = Vec::new();
+    for (round, second) in [(1, 99), (2, 200)] {
+        let at = |micros| start + Span::from_millis(2 * round) + Span::from_micros(micros);
+        let psn = 100 * u32::try_from(round).expect("few");
+        show(&mut observer, &data(psn), 0, at(0));
+        show(&mut observer, &data(second), 0, at(1));
+        show(&mut observer, &ack(psn), 0, at(8));
+        samples.push(slots[backward].read().expect("seen").rtt.1);
+    }
+    assert_eq!(samples, [1, 1], "overtaken, and sent again");
+}
+
 /// Host 1 asks queue pair 2 of host 2, which acknowledges to queue pair 1.
 struct Couple {
     observer: Observer,

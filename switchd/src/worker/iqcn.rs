@@ -25,12 +25,10 @@ impl<Q: QueueIo> Worker<Q> {
             return packet;
         };
         let port = self.ports.at(place);
-        if port
-            .manager
-            .is_congested(packet.treatment.class(), |depth, certain| {
-                compensator.rules().is_congested(depth, certain)
-            })
-        {
+        let class = self.ports.class_of(&packet, &self.tables.traffic);
+        if port.manager.is_congested(class, |depth, certain| {
+            compensator.rules().is_congested(depth, certain)
+        }) {
             compensator.congested(&packet, port.mac, self.now);
         }
         packet

@@ -39,13 +39,16 @@ pub(super) fn measure(port: &mut OwnedPort, stats: &WorkerStats, now: Time) -> O
 }
 
 /// What a port writes of itself as telemetry in this turn, but for the queue. Time and bytes are
-/// those of the begin of the turn: what leaves in one turn counts after it.
+/// those of the begin of the turn: what leaves in one turn counts after it, in however many batches.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the counts begin anew")]
-fn hop(entry: &PortEntry, stats: &PortStats, now: Time) -> Hop {
+fn hop(entry: &PortEntry, had_left: &mut (Time, u64), stats: &PortStats, now: Time) -> Hop {
+    if had_left.0 != now {
+        *had_left = (now, sent(stats));
+    }
     let speed = entry.speed.or(entry.link).map_or(0, Rate::bps);
     Hop {
-        sent: sent(stats) as u32,
+        sent: had_left.1 as u32,
         at: now.nanos() as u32,
         queue: Scaled::default(),
         speed: Scaled::of(speed / 1_000),
@@ -67,7 +70,9 @@ pub(super) fn exit<'a>(
     Some(Exit {
         tpids: reading.tpids,
         csig: entry.csig.as_deref().zip(stamp),
-        int: entry.int.map(|int| (int, hop(entry, stats, now))),
+        int: entry
+            .int
+            .map(|int| (int, hop(entry, &mut port.had_left, stats, now))),
         longest: entry.longest_tagged(),
     })
 }

@@ -93,6 +93,7 @@ pub(crate) fn cause_of(cause: &Cause) -> c_int {
         Cause::Mismatch { .. } => 4,
         Cause::Abandoned => 5,
         Cause::Protocol => 6,
+        Cause::Unable => 13,
     }
 }
 

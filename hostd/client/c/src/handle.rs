@@ -12,7 +12,7 @@ use crate::failure::{BUSY, DEFECT, Failure, HANDLE};
 use crate::layout;
 use crate::member::Member;
 use hostd_client::{
-    CompletionQueue, ConnectRequest, Context, Listener, QueuePair, Region, SharedQueue,
+    Access, CompletionQueue, ConnectRequest, Context, Listener, QueuePair, Region, SharedQueue,
 };
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard, TryLockError};
 
@@ -140,6 +140,17 @@ pub(crate) fn context(handle: *mut layout::HostdContext) -> Result<Context, Fail
     Ok(context.clone())
 }
 
+/// The region that `handle` stands for. Any number of threads use one.
+///
+/// # Errors
+/// There is no such region.
+pub(crate) fn region(handle: *mut layout::HostdMr) -> Result<Memory, Failure> {
+    let object = find::<Memory>(handle)?;
+    // Held for as long as a copy takes.
+    let region = object.lock().map_err(|_| broken::<Memory>())?;
+    Ok(region.clone())
+}
+
 /// The region of `context` in which the `len` bytes from `address` on lie, and where there.
 ///
 /// # Errors
@@ -158,6 +169,8 @@ pub(crate) fn region_at(
         let inside = offset.filter(|offset| region.slice(*offset, len).is_ok());
         if let Some(offset) = inside
             && context.owns(&region)
+            // Through switches hostd writes a vector where it lies.
+            && region.access().allows(Access::LOCAL_WRITE)
         {
             return Ok(Some((region.clone(), offset)));
         }

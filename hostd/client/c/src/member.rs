@@ -42,14 +42,16 @@ impl Member {
         }
     }
 
-    /// Memory of the group, of at least `len` bytes.
+    /// Memory of the group, of at least `len` bytes. Without it the others would wait for what this
+    /// member cannot do, so the group fails then.
     pub(crate) fn room(&mut self, len: usize) -> Result<Arc<Region>, Failure> {
         let old = self.room.take().filter(|room| room.len() >= len);
         let room = match old {
             Some(room) => room,
             None => {
                 let len = len.next_power_of_two().max(ROOM_MIN);
-                Arc::new(self.context.allocate(len, Access::LOCAL_WRITE)?)
+                let room = self.context.allocate(len, Access::LOCAL_WRITE);
+                Arc::new(room.map_err(|error| self.group.give_up(error))?)
             }
         };
         self.room = Some(room.clone());

@@ -61,15 +61,14 @@ pub(crate) unsafe extern "C" fn hostd_query_mr(mr: *mut HostdMr, attr: *mut Host
     let mut attr = unsafe { Output::new(attr, 1) };
     answer(|| {
         attr.check("attr")?;
-        let of = |region: &mut Memory| {
-            Ok(HostdMrAttr {
-                memory: region.as_ptr().cast(),
-                length: region.len() as u64,
-                lkey: region.lkey(),
-                rkey: region.rkey(),
-            })
+        let region = handle::region(mr)?;
+        let of = HostdMrAttr {
+            memory: region.as_ptr().cast(),
+            length: region.len() as u64,
+            lkey: region.lkey(),
+            rkey: region.rkey(),
         };
-        attr.put(0, handle::with(mr, of)?);
+        attr.put(0, of);
         Ok(0)
     })
 }
@@ -90,9 +89,7 @@ pub(crate) unsafe extern "C" fn hostd_mr_sge(
     answer(|| {
         sge.check("sge")?;
         let size = |number| usize::try_from(number).unwrap_or(usize::MAX);
-        let piece = handle::with(mr, |region: &mut Memory| {
-            Ok(region.slice(size(offset), size(length))?)
-        })?;
+        let piece = handle::region(mr)?.slice(size(offset), size(length))?;
         let piece = HostdSge {
             addr: piece.offset(),
             length: piece.len(),

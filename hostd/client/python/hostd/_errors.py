@@ -70,6 +70,7 @@ class Cause(enum.IntEnum):
     SEGMENT = lib.HOSTD_CAUSE_SEGMENT
     VERSION = lib.HOSTD_CAUSE_VERSION
     WORK = lib.HOSTD_CAUSE_WORK
+    UNABLE = lib.HOSTD_CAUSE_UNABLE
 
 
 class Error(Exception):

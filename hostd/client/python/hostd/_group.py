@@ -55,6 +55,11 @@ _WIDTHS.update({Type.I32: 4, Type.U32: 4, Type.F32: 4, Type.F16: 2, Type.BF16: 2
 _KINDS: Dict[str, str] = {**dict.fromkeys("ilq", "i"), **dict.fromkeys("ILQ", "u"), **dict.fromkeys("efd", "f")}
 
 
+def _milliseconds(seconds: float) -> int:
+    """A time of a group as the library has it: at least a millisecond, at most 49 days."""
+    return max(1, round(min(seconds * 1000, 2**32 - 1)))
+
+
 def _wrong(text: str) -> Error:
     return Error(lib.HOSTD_ERR_ARGUMENT, text)
 
@@ -156,12 +161,12 @@ class Group(Object):
         attr = ffi.new("struct hostd_group_attr *")
         attr.rank, attr.size = rank, size
         attr.flags = lib.HOSTD_GROUP_DETERMINISTIC if deterministic else 0
-        attr.join_timeout_ms = max(1, round(join_timeout * 1000))
-        attr.timeout_ms = max(1, round(timeout * 1000))
+        attr.join_timeout_ms = _milliseconds(join_timeout)
+        attr.timeout_ms = _milliseconds(timeout)
         if again is None:
             attr.flags |= lib.HOSTD_GROUP_STAYS
         else:
-            attr.again_ms = max(1, round(again * 1000))
+            attr.again_ms = _milliseconds(again)
         address = None
         if isinstance(root, tuple):
             address = ffi.new("char[]", root[0].encode())

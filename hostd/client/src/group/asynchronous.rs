@@ -5,6 +5,7 @@ use super::link::Link;
 use super::member::{Group, GroupOptions};
 use super::rendezvous::{RETRY, wait_at};
 use super::request::Request;
+use crate::channel::deadline;
 use crate::tasks::{kernel, register};
 use crate::{CompletionQueue, Context, Error, Listener};
 use std::net::SocketAddr;
@@ -40,7 +41,7 @@ impl Group {
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
         let mut group = Self::begin_gathering(context, listener, size, options)?;
-        let until = Instant::now() + options.join_timeout;
+        let until = deadline(options.join_timeout);
         while !group.gather_turn(until)? {
             group.rest().await?;
         }
@@ -62,7 +63,7 @@ impl Group {
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
         let mut group = Self::begin_joining(context, rank, size, options)?;
-        let until = Instant::now() + options.join_timeout;
+        let until = deadline(options.join_timeout);
         loop {
             let mut link = Link::create(context, &group.queue, 0, 0)?;
             let left = until.saturating_duration_since(Instant::now());

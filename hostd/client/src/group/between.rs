@@ -70,7 +70,8 @@ impl Group {
             Some(flow) => flow,
             None => match Flow::ended(self) {
                 Some(flow) => Box::new(flow),
-                None => return Ok(()),
+                // Others may need connections for theirs already.
+                None => return self.hear().map(drop),
             },
         };
         if !self.binds() {

@@ -28,6 +28,8 @@ pub enum Cause {
     Abandoned,
     /// It sent what no member sends.
     Protocol,
+    /// It cannot take part: its own host refuses what it needs, a quota for example.
+    Unable,
 }
 
 /// Why a group has failed: the same at all members that are told.
@@ -52,6 +54,7 @@ impl fmt::Display for Failure {
             }
             Cause::Abandoned => write!(f, "rank {rank} dropped a request that was under way"),
             Cause::Protocol => write!(f, "rank {rank} sent what no member sends"),
+            Cause::Unable => write!(f, "rank {rank} cannot take part: its own host refuses"),
         }
     }
 }
@@ -72,6 +75,7 @@ impl Failure {
             Cause::Missing => (3, None),
             Cause::Abandoned => (4, None),
             Cause::Protocol => (5, None),
+            Cause::Unable => (7, None),
             Cause::Mismatch { called, others } => (MISMATCH, Some((called, others))),
         };
         let (called, others) = calls.map_or(([0; CALL_LEN], [0; CALL_LEN]), |(called, others)| {
@@ -90,21 +94,21 @@ impl Failure {
         let rank = usize::from(reader.u16()?);
         let number = reader.u8()?;
         reader.reserved::<1>()?;
-        let simple = [
-            Cause::Lost,
-            Cause::Left,
-            Cause::Late,
-            Cause::Missing,
-            Cause::Abandoned,
-            Cause::Protocol,
-        ];
         let cause = if number == MISMATCH {
             let (called, others) = (Call::read(reader)?, Call::read(reader)?);
             Cause::Mismatch { called, others }
         } else {
             reader.reserved::<{ 2 * CALL_LEN }>()?;
-            let cause = simple.get(usize::from(number)).copied();
-            cause.ok_or(DecodeError::Field("cause"))?
+            match number {
+                0 => Cause::Lost,
+                1 => Cause::Left,
+                2 => Cause::Late,
+                3 => Cause::Missing,
+                4 => Cause::Abandoned,
+                5 => Cause::Protocol,
+                7 => Cause::Unable,
+                _ => return Err(DecodeError::Field("cause")),
+            }
         };
         Ok(Self { rank, cause })
     }
@@ -118,10 +122,11 @@ pub enum GroupError {
     #[error("{0}")]
     Failed(Failure),
     /// This member's own hostd is gone or refuses. The group is of no use any more; the others find
-    /// that this rank is lost.
+    /// that this rank is lost, or are told that it is [`Cause::Unable`].
     #[error("this member's own host: {0}")]
     Host(Arc<crate::Error>),
-    /// A work request of this member failed for a reason of its own.
+    /// A work request of this member failed for a reason of its own. The others are told that it
+    /// is [`Cause::Unable`].
     #[error("this member's own work: {}", .0.text())]
     Work(CompletionStatus),
     /// What is asked for cannot be. Nothing was sent, and the group is as it was.

@@ -8,16 +8,40 @@ use super::message::Hello;
 use crate::abi::answer::Event;
 use crate::abi::message::Request as Ask;
 use crate::queue_pair::established;
-use crate::{ConnectRequest, Connected, Error, Private};
-use std::time::Instant;
+use crate::{ConnectRequest, Connected, Error, ErrorCode, Private};
+use std::time::{Duration, Instant};
 
-/// How often members try to connect before one says that the other is lost.
+/// How often members try to connect in vain before one says that the other is lost.
 const ATTEMPTS: u8 = 4;
+
+/// How long it is left alone whose host lives but did not take the connection.
+const LATER: Duration = Duration::from_millis(100);
+
+/// Connections to a member that did not come about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attempts {
+    /// So many met nobody.
+    vain: u8,
+    /// None is begun before.
+    next: Option<Instant>,
+}
 
 /// What the session's socket told of a connection.
 enum News {
     Asked(ConnectRequest),
     Answered(usize, bool, Result<Connected, Error>),
+}
+
+impl Attempts {
+    fn rest(&self) -> bool {
+        self.next.is_some_and(|next| Instant::now() < next)
+    }
+}
+
+/// Whether a connection was refused by one that may take it later: its application did not decide in
+/// time, or it has no room.
+fn is_for_later(reason: ErrorCode) -> bool {
+    matches!(reason, ErrorCode::Rejected | ErrorCode::Busy)
 }
 
 impl Group {
@@ -32,7 +56,7 @@ impl Group {
                 Some(Phase::Begun) => waiting = true,
                 Some(_) => {}
                 // The higher rank connects.
-                None if rank > self.rank => waiting = true,
+                None if rank > self.rank || self.attempts[rank].rest() => waiting = true,
                 None => {
                     waiting = true;
                     let made = self.reach(rank);
@@ -86,8 +110,7 @@ impl Group {
                 Ok(News::Asked(request)) => moved |= self.asked(request)?,
                 Ok(News::Answered(rank, control, answer)) => {
                     let answered = self.answered(rank, control, &answer);
-                    answered.map_err(|error| self.broken(error))?;
-                    moved = true;
+                    moved |= answered.map_err(|error| self.broken(error))?;
                 }
                 Err(Error::TimedOut) => return Ok(moved),
                 Err(error) => return Err(self.broken(error)),
@@ -95,15 +118,16 @@ impl Group {
         }
     }
 
+    /// Whether that is progress.
     fn answered(
         &mut self,
         rank: usize,
         control: bool,
         answer: &Result<Connected, Error>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let asked = rank < self.rank;
         let Some(link) = self.link(control, rank) else {
-            return Ok(());
+            return Ok(false);
         };
         match answer {
             Ok(_) => {
@@ -114,27 +138,42 @@ impl Group {
                 if asked {
                     link.probe()?;
                 }
+                return Ok(true);
             }
             // That one that stood has ended the completions tell, after what came before.
-            Err(_) if link.phase == Phase::Begun => self.unmet(rank, control),
-            Err(_) => {}
+            Err(_) if link.phase != Phase::Begun => {}
+            Err(Error::ConnectFailed { reason, .. }) if is_for_later(*reason) => {
+                self.put_off(rank, control);
+            }
+            Err(_) => self.unmet(rank, control),
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// A connection did not come about. Half of the messages may have met a dead switch, so the one
-    /// that asked asks again, and the other one waits for that. Who is dead is found by the
-    /// connections for control.
-    pub(super) fn unmet(&mut self, rank: usize, control: bool) {
+    /// The other host lives, and says no: its member has not called what needs the connection, for
+    /// it takes none while it computes. It is asked again for as long as the group has patience.
+    fn put_off(&mut self, rank: usize, control: bool) {
+        self.forget(rank, control);
+        self.attempts[rank].next = Some(Instant::now() + LATER);
+    }
+
+    fn forget(&mut self, rank: usize, control: bool) {
         let links = if control {
             &mut self.control
         } else {
             &mut self.data
         };
         links[rank] = None;
-        let attempts = &mut self.attempts[rank];
-        *attempts += 1;
-        if !control && *attempts >= ATTEMPTS {
+    }
+
+    /// A connection did not come about. Half of the messages may have met a dead switch, so the one
+    /// that asked asks again, and the other one waits for that. Who is dead is found by the
+    /// connections for control.
+    pub(super) fn unmet(&mut self, rank: usize, control: bool) {
+        self.forget(rank, control);
+        let vain = &mut self.attempts[rank].vain;
+        *vain += 1;
+        if !control && *vain >= ATTEMPTS {
             self.lost.push(rank);
         }
     }

@@ -5,12 +5,13 @@ use super::failure::{Cause, Failure, GroupError};
 use super::flow::Flow;
 use super::judge::Trial;
 use super::link::Link;
+use super::meet::Attempts;
 use super::message::Message;
 use super::notes::Notes;
 use super::offload::Offload;
 use super::seat::{Fallback, Leafless};
 use super::vector::Vector;
-use crate::{CompletionQueue, Context, Listener, Region};
+use crate::{Access, CompletionQueue, Context, Listener, Region};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -44,7 +45,22 @@ impl Default for GroupOptions {
     }
 }
 
+/// Longer than anybody waits, and not too long to be added to a time.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+
 impl GroupOptions {
+    /// The same, with times that can be added to others.
+    pub(super) fn bounded(self) -> Self {
+        let [join_timeout, timeout, again] =
+            [self.join_timeout, self.timeout, self.again].map(|it| it.min(FOREVER));
+        Self {
+            join_timeout,
+            timeout,
+            again,
+            ..self
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), GroupError> {
         let possible = (1 << 10..=1 << 20).contains(&self.segment);
         if possible && self.segment.is_multiple_of(8) {
@@ -101,7 +117,7 @@ pub struct Group {
     pub(super) told: Vec<(usize, Message)>,
     pub(super) lost: Vec<usize>,
     /// Connections to each that did not come about.
-    pub(super) attempts: Vec<u8>,
+    pub(super) attempts: Vec<Attempts>,
     pub(super) trial: Option<Trial>,
     pub(super) notes: Notes,
     /// Rank 0 wants to know how far this member is.
@@ -206,6 +222,10 @@ impl Group {
             Err(GroupError::Argument(text.to_owned()))
         };
         own(vector.region)?;
+        if !vector.region.access().allows(Access::LOCAL_WRITE) {
+            let text = "the memory of a vector needs Access::LOCAL_WRITE";
+            return Err(GroupError::Argument(text.to_owned()));
+        }
         vector
             .region
             .slice(vector.offset, vector.len)
@@ -241,16 +261,33 @@ impl Group {
         links.get_mut(peer)?.as_mut()
     }
 
-    /// Has the group fail for a reason of this member's own.
+    /// Has the group fail for a reason of this member's own, and tells the others, who would wait
+    /// for it otherwise.
     pub(super) fn broken(&mut self, error: impl Into<GroupError>) -> GroupError {
         let error = error.into();
-        self.failed.get_or_insert_with(|| error.clone());
+        if self.failed.is_none() {
+            self.failed = Some(error.clone());
+            // Nobody waits for this member at the switch.
+            self.offload = None;
+            let (rank, cause) = (self.rank, Cause::Unable);
+            self.tell_all(&Message::Failed(Failure { rank, cause }));
+        }
         error
+    }
+
+    /// Has the group fail at all members, because this one cannot take part in what they call: for
+    /// a binding that has no memory for it, say.
+    pub fn give_up(&mut self, why: crate::Error) -> GroupError {
+        self.broken(why)
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
+        // A child of the member is no member.
+        if self.context.inner.channel.check_maker().is_err() {
+            return;
+        }
         if self.begun.is_none() {
             self.serve_last();
         }

@@ -4,11 +4,13 @@ use super::call::Algorithm;
 use super::failure::{Cause, Failure, GroupError, Refusal};
 use super::judge::REMEMBERED;
 use super::link::{CONTROL, Link, Phase, SPARE, WINDOW};
+use super::meet::Attempts;
 use super::member::{Group, GroupOptions};
 use super::message::{Hello, Message, SIZE_MAX};
 use super::notes::Notes;
 use super::offload::Offload;
 use super::seat::{ENTRIES, Leafless, Seat, seats};
+use crate::channel::deadline;
 use crate::compute::leaf;
 use crate::{ConnectRequest, Context, Error, ErrorCode, Listener, Private};
 use std::collections::VecDeque;
@@ -61,7 +63,7 @@ impl Group {
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
         let mut group = Self::begin_gathering(context, listener, size, options)?;
-        let until = Instant::now() + options.join_timeout;
+        let until = deadline(options.join_timeout);
         while !group.gather_turn(until)? {
             group.pause(until)?;
         }
@@ -150,7 +152,7 @@ impl Group {
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
         let mut group = Self::begin_joining(context, rank, size, options)?;
-        let until = Instant::now() + options.join_timeout;
+        let until = deadline(options.join_timeout);
         group.find(root, until)?;
         while !group.join_turn(until)? {
             let left = (until + GRACE).saturating_duration_since(Instant::now());
@@ -224,6 +226,7 @@ impl Group {
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
         options.check()?;
+        let options = options.bounded();
         if size == 0 || size > SIZE_MAX {
             let text = format!("a group has 1 to {SIZE_MAX} members, not {size}");
             return Err(GroupError::Argument(text));
@@ -263,7 +266,7 @@ impl Group {
             last: None,
             told: Vec::new(),
             lost: Vec::new(),
-            attempts: vec![0; size],
+            attempts: vec![Attempts::default(); size],
             trial: None,
             notes: Notes::default(),
             asked: false,

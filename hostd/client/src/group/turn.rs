@@ -36,6 +36,7 @@ impl Group {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        self.context.inner.channel.check_maker()?;
         let mut moved = self.drain()?;
         self.settle(Some(flow))?;
         self.answer(flow)?;

@@ -162,6 +162,56 @@ fn a_killed_daemon_is_named() {
     });
 }
 
+/// HT-50: rank 0 computes for longer than its hostd lets requests for connections wait, four times
+/// over, before its first collective, which goes between the hosts: it is waited for, and not lost.
+#[test]
+fn who_computes_is_waited_for() {
+    const SIZE: usize = 3;
+    let Some(rig) = Rig::new(SIZE) else {
+        return;
+    };
+    let done = rig.group(
+        SIZE,
+        options(Duration::from_secs(120)),
+        |context, mut group| {
+            if group.rank() == 0 {
+                std::thread::sleep(Duration::from_secs(44));
+            }
+            group
+                .barrier()
+                .and_then(|()| allreduce(&context, &mut group, 64))
+        },
+    );
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+}
+
+/// HT-50: a member that cannot take part says so: the others see who it is, and at once.
+#[test]
+fn who_cannot_take_part_is_named() {
+    let Some(rig) = Rig::new(3) else {
+        return;
+    };
+    let unable = 1;
+    let begun = Instant::now();
+    let failures = rig.group(3, options(Duration::from_secs(60)), |context, mut group| {
+        group.barrier().expect("all are here");
+        if group.rank() == unable {
+            let own = group.give_up(hostd_client::Error::TimedOut);
+            assert!(matches!(own, GroupError::Host(_)), "{own:?}");
+            return None;
+        }
+        Some(failure(allreduce(&context, &mut group, 64)))
+    });
+    for failure in failures.into_iter().flatten() {
+        let (rank, cause) = (unable, Cause::Unable);
+        assert_eq!(failure, Failure { rank, cause });
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(30),
+        "long before the time-out"
+    );
+}
+
 /// HT-50: one does not come, one has left, one gives up: all others name it, within the time that
 /// is stated.
 #[test]

@@ -146,10 +146,8 @@ impl Member {
     }
 
     fn failed(&mut self, epoch: u32, verdict: &Verdict, now: Time) -> Result<(), DropReason> {
-        // A switch that was started anew knows no epoch.
-        let unknown = epoch == 0 && verdict.reason == Reason::UnknownJob && self.concerns(verdict);
-        // Who left before it was admitted knows none either.
-        if epoch != self.epoch && !unknown {
+        // Before it is admitted a member has the epoch zero, like those of other attempts.
+        if epoch != self.epoch || epoch == 0 && !self.concerns(verdict) {
             return Err(DropReason::CollectiveEpoch);
         }
         let end = self.told(verdict);

@@ -18,7 +18,7 @@
 //! take their share when others have gone, instead of growing to it, and the first trim leaves them
 //! little more than that.
 //!
-//! A connection begins with a tenth more than a delay-bandwidth product, and opens to its largest
+//! A connection begins with somewhat more than a delay-bandwidth product, and opens to its largest
 //! window as long as no packet comes marked, late or trimmed.
 //!
 //! When little gets through and packets are trimmed or very late, quick adapt sets the window to
@@ -36,16 +36,33 @@ use common::units::Rate;
 /// Delay-bandwidth product that the constants are for, in bytes, and its round trip in ns.
 const REFERENCE: (f64, f64) = (150_000.0, 12_000.0);
 
-/// The target of the queueing delay, in round trips: with trimming, and without.
-const TARGET_TRIMMING: f64 = 0.75;
-const TARGET_NO_TRIMMING: f64 = 1.0;
+/// How much may be in flight.
+#[derive(Clone, Copy, Debug)]
+struct Aims {
+    /// The target of the queueing delay, in round trips.
+    target: f64,
+    /// The window is this many delay-bandwidth products at most.
+    window: f64,
+    /// It begins with this many: the first answer comes later than in an idle network where others
+    /// begin, too, and the line is not to stand still until then. What is more would only be
+    /// trimmed.
+    first: f64,
+}
 
-/// The window is this many delay-bandwidth products at most.
-const WINDOW: f64 = 1.5;
+/// Without trimming the window is that of uet-htsim.
+const NO_TRIMMING: Aims = Aims {
+    target: 1.0,
+    window: 1.5,
+    first: 1.1,
+};
 
-/// It begins with this many: the first answer comes later than in an idle network where others
-/// begin, too, and the line is not to stand still until then. What is more would only be trimmed.
-const FIRST: f64 = 1.1;
+/// With it a packet too many costs little, and where queues stand on all ways of a full network a
+/// window too small leaves the line empty.
+const TRIMMING: Aims = Aims {
+    target: 0.75,
+    window: 1.75,
+    first: 1.35,
+};
 
 /// Quick adapt acts if less than this part of the largest window got through …
 const GATE: f64 = 1.0 / 8.0;
@@ -138,8 +155,7 @@ pub(crate) struct Nscc {
     limit: f64,
     /// The window may have so many bytes however short the path is.
     clocked: f64,
-    /// Target of the queueing delay, in round trips.
-    target: f64,
+    aims: Aims,
     /// Bytes in a nanosecond; zero: not known.
     speed: f64,
     /// The round trip without queueing.
@@ -183,11 +199,7 @@ impl Nscc {
             mtu,
             limit,
             clocked: f64::from(coalesced.saturating_mul(CLOCK)) * mtu,
-            target: if trims {
-                TARGET_TRIMMING
-            } else {
-                TARGET_NO_TRIMMING
-            },
+            aims: if trims { TRIMMING } else { NO_TRIMMING },
             speed: 0.0,
             empty: IdleRoundTrip::new(base),
             window: limit,
@@ -266,18 +278,18 @@ impl Nscc {
             true => product / (1.0 + OVERHEAD / self.mtu) / self.crowd,
             false => 0.0,
         };
-        let whole = (product * WINDOW).min(self.limit);
+        let whole = (product * self.aims.window).min(self.limit);
         let most = whole.max(self.clocked.min(self.limit)).max(self.mtu);
         Some(Path {
             base,
             target: base
-                * self.target
+                * self.aims.target
                 * if self.crowd > 1.0 && self.trims {
                     SHARED
                 } else {
                     1.0
                 },
-            first: (product * FIRST).clamp(self.mtu, most),
+            first: (product * self.aims.first).clamp(self.mtu, most),
             fair,
             share: if self.crowd >= CROWD { fair } else { 0.0 },
             most,

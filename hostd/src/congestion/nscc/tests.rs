@@ -23,8 +23,8 @@ fn arrive(nscc: &mut Nscc, from: Time, packets: u32, micros: u64, marked: bool) 
     now
 }
 
-/// It begins with a tenth more than a delay-bandwidth product, not before both are known, and opens
-/// to one and a half unless something comes marked, late or trimmed.
+/// With trimming it begins with 1.35 delay-bandwidth products, not before both are known, and opens
+/// to 1.75 unless something comes marked, late or trimmed; without trimming with 1.1, and to 1.5.
 #[test]
 fn it_begins_with_a_full_pipe() {
     let mut nscc = Nscc::new(224, MTU, Span::ZERO, true, 8);
@@ -35,9 +35,9 @@ fn it_begins_with_a_full_pipe() {
         ..feedback(came(false), BASE)
     };
     nscc.on_feedback(&first, 10, Time::from_nanos(1_000_000));
-    // 1.1 × 12.5 bytes/ns × 14,000 ns = 192,500 bytes, and that packet came without a mark.
-    assert_eq!(nscc.window(), 48);
-    assert_eq!(self::nscc().window(), 46);
+    // 1.35 × 12.5 bytes/ns × 14,000 ns = 236,250 bytes, and that packet came without a mark.
+    assert_eq!(nscc.window(), 58);
+    assert_eq!(self::nscc().window(), 57);
     let start = Time::from_nanos(1_000_000);
     let opened = |micros, marked, fate: Option<PacketFate>| {
         let mut nscc = self::nscc();
@@ -47,13 +47,18 @@ fn it_begins_with_a_full_pipe() {
         arrive(&mut nscc, start, 10, micros, marked);
         nscc.window()
     };
-    assert_eq!(opened(2, false, None), 57, "a packet more for each");
-    assert_eq!(opened(2, true, None), 47, "what a round trip adds");
+    assert_eq!(opened(2, false, None), 67, "a packet more for each");
+    assert_eq!(opened(2, true, None), 57, "as it began");
     let trimmed = opened(2, false, Some(PacketFate::Trimmed));
-    assert!(trimmed < 50, "it was trimmed: {trimmed}");
+    assert!(trimmed < 61, "it was trimmed: {trimmed}");
     let mut whole = self::nscc();
     arrive(&mut whole, start, 100, 2, false);
-    assert_eq!(whole.window(), 64, "1.5 products");
+    assert_eq!(whole.window(), 74, "1.75 products");
+    let mut drops = Nscc::new(224, MTU, BASE, false, 8);
+    drops.set_speed(Rate::from_gbps(100));
+    assert_eq!(drops.window(), 46, "1.1 products");
+    arrive(&mut drops, start, 100, 2, false);
+    assert_eq!(drops.window(), 64, "1.5 products");
     let mut narrow = Nscc::new(16, MTU, BASE, true, 8);
     narrow.set_speed(Rate::from_gbps(100));
     assert_eq!(narrow.window(), 16, "the configured window bounds it");
@@ -202,7 +207,7 @@ fn a_crowd_shares_the_line() {
         let share = 14_000.0 * 12.5 / f64::from(crowd);
         let mut nscc = nscc();
         nscc.crowd(crowd);
-        assert_eq!(nscc.window(), 46, "nothing was trimmed yet");
+        assert_eq!(nscc.window(), 57, "nothing was trimmed yet");
         let tell = |nscc: &mut Nscc, fate| {
             nscc.on_feedback(&feedback(fate, BASE + Span::from_micros(12)), 0, now);
             nscc.window / share

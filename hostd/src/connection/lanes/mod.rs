@@ -201,6 +201,8 @@ impl Lanes {
     pub(super) fn credit(&self, in_flight: u32) -> u32 {
         let open = match self.lanes.as_slice() {
             [alone] => alone.held_until.is_none(),
+            // What lanes count is forgotten when nothing is in flight.
+            _ if in_flight == 0 => self.used().any(|lane| lane.held_until.is_none()),
             _ => self.used().any(|lane| lane.is_open(self.count.into())),
         };
         if open {
@@ -253,9 +255,15 @@ impl Lanes {
     /// will be told.
     pub(super) fn left(&mut self, path: u8, bytes: usize, awaited: bool, now: Time) {
         let lanes = u64::from(self.count);
+        let count = usize::from(self.count);
         let lane = self.of(path);
         lane.in_flight += u32::from(awaited);
-        lane.controller.left(bytes, now);
+        let parts = if lane.controller.is_slow_rate() {
+            count
+        } else {
+            1
+        };
+        lane.controller.left(bytes * parts, now);
         lane.departed = now;
         lane.draw();
         lane.hold(lanes, now);

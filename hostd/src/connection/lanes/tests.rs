@@ -1,5 +1,5 @@
 use super::*;
-use crate::congestion::{Dcqcn, Rttcc, Swift, Timely};
+use crate::congestion::{Dcqcn, Hpcc, Rttcc, Swift, Timely};
 use crate::verbs::PacketFate;
 
 const BASE: Span = Span::from_micros(14);
@@ -11,18 +11,23 @@ fn lanes(count: u8) -> Lanes {
     lanes
 }
 
-/// The outcome of a packet on `path` that took `micros` longer than in an idle network.
+/// A packet on `path` came, `micros` later than in an idle network.
 fn came(lanes: &mut Lanes, path: u8, micros: u64, now: Time) {
+    let fate = PacketFate::Delivered {
+        newest_copy: true,
+        marked: false,
+    };
+    outcome(lanes, path, micros, fate, now);
+}
+
+fn outcome(lanes: &mut Lanes, path: u8, micros: u64, fate: PacketFate, now: Time) {
     let feedback = Feedback {
         path,
         entropy: path,
         sent: now,
         round_trip: None,
         delay: Some(BASE + Span::from_micros(micros)),
-        fate: PacketFate::Delivered {
-            newest_copy: true,
-            marked: false,
-        },
+        fate,
     };
     lanes.feedback(&feedback, 0, now);
 }
@@ -118,6 +123,38 @@ fn lanes_pace_together_as_one_does() {
     let (one, eight) = (wait(lanes(1), 1), wait(lanes(8), 8));
     // Each wait is half an interval to one and a half.
     assert!((8 * one / 3..24 * one).contains(&eight), "{one} {eight}");
+}
+
+/// CC-10: the same of one that has a rate: eight lanes whose window is less than a packet send no
+/// more than one.
+#[test]
+fn lanes_with_a_rate_pace_together_as_one_does() {
+    let sent = |count: u8| {
+        let hpcc = Controller::Hpcc(Box::new(Hpcc::new(224, 4096, BASE, 1)));
+        let mut lanes = Lanes::new(&hpcc, count, 1);
+        lanes.set_speed(Rate::from_gbps(100));
+        let mut now = Time::from_nanos(1_000_000_000);
+        // Nothing comes of what is sent, so all close.
+        for path in (0..count).cycle().take(64 * usize::from(count)) {
+            now += Span::from_millis(1);
+            lanes.left(path, 4_096, true, now);
+            outcome(&mut lanes, path, 0, PacketFate::Lost, now);
+        }
+        let mut sent = 0;
+        for _ in 0..10_000 {
+            now += Span::from_micros(100);
+            lanes.release(now);
+            let open = (0..count).find(|path| lanes.lanes[usize::from(*path)].held_until.is_none());
+            if let Some(path) = open {
+                lanes.left(path, 4_096, false, now);
+                sent += 1;
+            }
+        }
+        (sent, lanes.lanes[0].controller.is_slow_rate())
+    };
+    let ((one, slow), (eight, _)) = (sent(1), sent(8));
+    assert!(slow && one > 0, "{one}");
+    assert!((1..=one + 8).contains(&eight), "{one} {eight}");
 }
 
 /// Senders with the same pace do not keep step: waits are spread about the interval, which is

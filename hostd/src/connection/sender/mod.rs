@@ -307,8 +307,7 @@ impl Sender {
         });
         for index in self.flight.in_flight_among(candidates).iter() {
             let slot = self.flight.packet(index);
-            if slot.told == Told::Came {
-                // The peer has said why it waits for it.
+            if slot.told.explains() {
                 continue;
             }
             let suspect = Suspect {
@@ -339,10 +338,13 @@ impl Sender {
         }
     }
 
-    /// The oldest packet that did not come is to be sent again.
+    /// The oldest packet that did not come is to be sent again, unless it is already.
     fn mark_oldest_lost(&mut self, now: Time, steering: &mut Steering) {
         let outstanding = self.flight.outstanding();
-        if let Some(index) = self.flight.in_flight_among(outstanding).lowest() {
+        let lost = self.flight.lost_among(outstanding).lowest();
+        if let Some(index) = self.flight.in_flight_among(outstanding).lowest()
+            && lost.is_none_or(|lost| index < lost)
+        {
             self.mark_lost(index, now, steering);
         }
     }

@@ -237,7 +237,8 @@ impl Answers {
         let packets = self.packets(asked.len);
         let mtu = u32::from(self.mtu);
         let known = |answer: &&mut Answer| psn.since(answer.first) < answer.packets;
-        let Some(answer) = self.ring.iter_mut().find(known) else {
+        // The newest one: numbers come again, and old answers are remembered until others come.
+        let Some(answer) = self.ring.iter_mut().rev().find(known) else {
             return false;
         };
         let from = psn.since(answer.first);

@@ -141,7 +141,7 @@ impl OfPath {
 }
 
 /// The hop of which most is in flight, that part, and the nanoseconds between both packets there.
-/// `None`: no hop says something that can be.
+/// `None`: no hop tells anything, or what the worst one may say is not known.
 fn worst<'a>(
     pairs: impl Iterator<Item = (&'a Hop, &'a Hop)>,
     base: f64,
@@ -160,7 +160,8 @@ fn worst<'a>(
         }
         let sent = f64::from(hop.sent.wrapping_sub(before.sent)) / passed / speed;
         if sent > IMPOSSIBLE {
-            continue;
+            // Nor is it where a device was handed much in one turn, or the clock went back.
+            return None;
         }
         let queue = number_of(hop.queue).min(number_of(before.queue));
         let in_flight = queue / (speed * base) + sent;

@@ -97,6 +97,22 @@ fn what_cannot_be_compared_is_no_sample() {
     assert_eq!(note(&[unknown, unknown], 200_010), None);
 }
 
+/// SW-52: where one hop says what cannot be, it may be the worst: the others are no sample.
+#[test]
+fn a_hop_that_cannot_be_makes_the_pair_say_nothing() {
+    let mut observer = Observer::new(BASE, 1);
+    let mut note = |hops: &[Hop], micros| {
+        observer.note(0, Some(&told(hops)), at(micros));
+        tell(&mut observer)
+    };
+    note(&[hop(0, 0, 0), hop(0, 0, 0)], 0);
+    let half = note(&[hop(10_000, 62_500, 0), hop(10_000, 20_000, 0)], 10);
+    assert_eq!(half.map(|(number, _)| number), Some(1));
+    // A device was handed 50 µs of data in one turn, and the next came 20 µs later.
+    let burst = note(&[hop(30_000, 687_500, 0), hop(30_000, 40_000, 0)], 30);
+    assert_eq!(burst, half, "the last value holds");
+}
+
 /// SW-52: at 400 Gb/s the count of bytes wraps in 86 ms. What may have wrapped is no sample,
 /// and the last one stands: a full link would look idle.
 #[test]

@@ -194,6 +194,10 @@ impl Setups {
             self.shares.take(asked.port, 1);
             if let Some(before) = self.others.insert(key, other) {
                 self.shares.give(before.asked_at, 1);
+                // A queue pair has another peer now: who was it before has none.
+                if before.key != other.key {
+                    self.end(&before.key);
+                }
             }
         }
         self.requests.remove(&request);
@@ -269,6 +273,24 @@ mod tests {
         assert_eq!(setups.others.len(), 2 * 3 * REQUESTS);
         assert!(setups.requests.open.is_empty());
         assert_eq!(setups.requests.shares.used(), 0);
+        assert_eq!(setups.shares.used(), setups.others.len());
+    }
+
+    /// SW-50: a queue pair that is used anew has its new peer alone, and the old one has none.
+    #[test]
+    fn a_queue_pair_that_is_used_again_has_one_peer() {
+        let (mut setups, now) = (Setups::default(), Time::from_nanos(1));
+        let (a, b) = (host(1, false), host(2, false));
+        for (number, server) in [(1, 100), (2, 200)] {
+            let [req, rep] = set_up(a, b, (7, server), number);
+            setups.take(&told(1, 2, &req, now), MOST);
+            setups.take(&told(2, 1, &rep, now), MOST);
+        }
+        let key = |from, to, qp| Key::new(from, to, qp).expect("one version");
+        let other = |key| setups.other(&key).map(|other| other.key);
+        assert_eq!(other(key(b, a, 7)), Some(key(a, b, 200)));
+        assert_eq!(other(key(a, b, 200)), Some(key(b, a, 7)));
+        assert_eq!(other(key(a, b, 100)), None);
         assert_eq!(setups.shares.used(), setups.others.len());
     }
 

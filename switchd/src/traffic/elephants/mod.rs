@@ -359,6 +359,14 @@ impl Elephants {
         self.follow((set, way), bytes, now, queues)
     }
 
+    /// The class in whose queue the next packet of a flow waits, as things are.
+    pub fn class_of(&self, flow: FlowKey) -> u8 {
+        let set = &self.sets[self.set_of(flow)];
+        let port = u8::try_from(flow.port.0).ok();
+        let way = port.and_then(|port| set.find(flow.hash, port, flow.class));
+        way.map_or(flow.class, |way| set.0[way].class)
+    }
+
     /// Takes notice of what has aged, in [`AGE_SETS`] of the sets; to be called once a turn.
     pub fn age(&mut self, now: Time, queues: &impl Fn(PortId, u8) -> Progress) {
         self.age_sets(AGE_SETS.min(self.sets.len()), now, queues);

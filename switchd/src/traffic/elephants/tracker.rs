@@ -75,13 +75,14 @@ impl ElephantTracker {
         packet: &Packet,
         queues: &impl Fn(PortId, u8) -> Progress,
     ) -> Place {
-        let flow = FlowKey {
-            port: packet.egress,
-            class: packet.treatment.class(),
-            hash: packet.flow,
-        };
+        let flow = flow_of(packet);
         let bytes = u32::try_from(packet.frame.len()).unwrap_or(u32::MAX);
         self.table.classify(flow, bytes, self.now, queues)
+    }
+
+    /// The class in whose queue a packet of a watched class would wait now.
+    pub fn class_of(&self, packet: &Packet) -> u8 {
+        self.table.class_of(flow_of(packet))
     }
 
     /// Starts to bring what is known of a flow into the cache.
@@ -106,5 +107,14 @@ impl ElephantTracker {
         stats.evicted.set(counters.evicted);
         stats.unfollowed.set(counters.unfollowed);
         stats.rows.answer(|| self.table.rows(ROWS, self.now));
+    }
+}
+
+#[inline]
+fn flow_of(packet: &Packet) -> FlowKey {
+    FlowKey {
+        port: packet.egress,
+        class: packet.treatment.class(),
+        hash: packet.flow,
     }
 }

@@ -192,6 +192,14 @@ impl EgressPorts {
         Some(tracker.select_queue(packet, &queues))
     }
 
+    /// The class in whose queue a packet would wait now: that of elephants, if its flow is one.
+    pub fn class_of(&self, packet: &Packet, policy: &Policy) -> u8 {
+        let class = packet.treatment.class();
+        let watched = policy.watches(class) && !packet.edits.contain(Edits::TRIMMED);
+        let tracker = self.tracker.as_ref().filter(|_| watched);
+        tracker.map_or(class, |tracker| tracker.class_of(packet))
+    }
+
     /// What a trace needs to know of a packet before it is admitted; `None` if none follows it.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]

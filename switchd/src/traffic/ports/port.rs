@@ -38,6 +38,8 @@ pub struct OwnedPort {
     pub(super) watchdog: Watchdog,
     /// Its load, for congestion signals, if they are known here.
     pub signals: Option<PortSignals>,
+    /// A turn, and how much had left when telemetry asked first in it.
+    pub had_left: (Time, u64),
     /// Packets on their way to the device: those that bypass the queues, then those that were
     /// dequeued.
     pub staged: Vec<Frame>,
@@ -62,6 +64,7 @@ impl OwnedPort {
             pauses: Pauses::default(),
             watchdog: Watchdog::new(None, Time::ZERO),
             signals: None,
+            had_left: (Time::ZERO, 0),
             staged: Vec::with_capacity(BATCH),
             device: DeviceLimit::new(None, 0),
             room: 0,

@@ -499,6 +499,27 @@ fn the_delay_is_the_time_in_the_device() {
     }
 }
 
+/// CS-5: each worker looks at the clock once a turn. A packet that comes from one whose turn began
+/// later than that of the worker it leaves by has waited for nothing.
+#[test]
+fn a_turn_that_began_before_tells_of_no_delay() {
+    let mut switch = Switch::new(2, 2);
+    switch.know(&csig(vec![]));
+    switch.turn();
+    let tag = Tag::neutral(Form::Expanded, Signal::Delay, 0);
+    switch.offer(
+        0,
+        &tagged(&Udp::to("10.1.0.9").frame(), Form::Expanded, tag),
+    );
+    switch.now += Span::from_micros(10);
+    let now = switch.now;
+    switch.workers[0].turn(now);
+    switch.workers[1].turn(now - Span::from_micros(5));
+    let left = switch.run();
+    let (found, _) = untagged(&left[1][0]);
+    assert_eq!(found.map(|(_, tag)| tag.value), Some(0));
+}
+
 /// CS-2, CS-7: nobody updates the tag of a trimmed packet, here or later; mode pass-through leaves
 /// it as it is, D included.
 #[test]

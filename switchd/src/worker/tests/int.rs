@@ -1,6 +1,7 @@
 //! Telemetry: packets with INT tags take the way that they would take without, and each switch
 //! writes what its egress port is like (SW-52).
 
+use super::super::signals::exit;
 use super::bridge::station;
 use super::csig::{any_packet, crossroads};
 use super::*;
@@ -104,6 +105,28 @@ fn a_port_writes_what_it_is_like() {
     assert!(switch.hops(HOPS).expect("a tag").is_cut);
     assert_eq!(switch.told(Signed::Updated), 2);
     assert_eq!(switch.told(Signed::Full), 1);
+}
+
+/// SW-52: what leaves in one turn says that as much had left before, in however many batches it
+/// goes to the device.
+#[test]
+fn packets_of_one_turn_tell_the_same() {
+    let mut switch = Switch::new(2, 1);
+    switch.tell(&known(vec![]));
+    switch.turn();
+    let (worker, now) = (&mut switch.workers[0], switch.now);
+    let place = worker.ports.place_of(PortId(1)).expect("its own");
+    let mut told = |now| {
+        let port = worker.ports.at_mut(place);
+        let exit = exit(&worker.tables, port, &worker.stats, now).expect("it knows tags");
+        let (_, hop) = exit.int.expect("telemetry");
+        worker.stats.ports[1].tx_bytes.add(1_000);
+        (hop.at, hop.sent)
+    };
+    let (first, second) = (told(now), told(now));
+    assert_eq!(first, second);
+    let (at, sent) = told(now + Span::from_micros(10));
+    assert_eq!((at - first.0, sent - first.1), (10_000, 2_000));
 }
 
 /// SW-52: the queue is what waits behind the packet in its class when it leaves.

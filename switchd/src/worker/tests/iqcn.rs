@@ -2,8 +2,10 @@
 
 use super::bridge::station;
 use super::*;
+use crate::egress::remark::set_dscp;
 use crate::flows::{Key, observers};
 use crate::iqcn::{Compensator, Rules, Table};
+use crate::tables::elephants;
 use crate::tables::policy::Wred;
 use crate::tables::wred::{Curve, Profile};
 use common::wire::roce::frame::{Addresses, Flow, emit, layout, seal};
@@ -173,6 +175,52 @@ fn a_congested_port_notifies_senders() {
         );
         // What the switch made is no packet of the flow.
         assert_eq!(switch.sum(|port| port.rx_packets.get()), switch.offered);
+    }
+}
+
+/// SW-25, SW-17: the queue of an elephant is that of elephants: while that is short its sender is
+/// not notified, however long the queue of its class is; and the other way round it is.
+#[test]
+fn elephants_are_judged_by_their_own_queue() {
+    let of_class = |class: u8, mut bytes: Vec<u8>| {
+        set_dscp(&mut bytes, 14, 8 * class);
+        bytes
+    };
+    let data = of_class(3, data(false));
+    let mice = vec![of_class(3, Udp::to("10.1.0.9").frame()); 8];
+    for crowded in [false, true] {
+        let mut switch = switch(1, true);
+        let mut policy = (*switch.publisher.current().traffic).clone();
+        policy.elephants = vec![elephants::Settings {
+            from: 3,
+            to: 1,
+            bytes: elephants::MIN_BYTES,
+            rate: Rate::from_bps(0),
+            ageing: Span::from_millis(100),
+            moves: elephants::Moves::Gated,
+        }];
+        switch.tables(|tables| tables.traffic = Arc::new(policy));
+        switch.offer(1, &packet(1, false, &Headers::cnp(SENDER), 0));
+        switch.run();
+        for _ in 0..elephants::MIN_BYTES / 1_000 + 2 {
+            switch.turn_with(std::slice::from_ref(&data));
+            (0..6).for_each(|_| drop(switch.turn_with(&[])));
+        }
+        assert_eq!(switch.stats[0].elephants.demoted.get(), 1);
+        assert_eq!(switch.made(), 0);
+        for turn in 0..30 {
+            let mut burst = if crowded {
+                vec![data.clone(); 7]
+            } else {
+                mice.clone()
+            };
+            if turn % 5 == 0 {
+                burst.push(data.clone());
+            }
+            switch.turn_with(&burst);
+        }
+        assert_eq!(switch.made() > 0, crowded);
+        switch.run();
     }
 }
 

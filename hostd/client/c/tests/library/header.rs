@@ -308,7 +308,7 @@ const ERRORS: [(&str, i64); 20] = [
 ];
 
 /// Causes: as errors; `src/failure.rs` compares them with those of the library.
-const CAUSES: [(&str, i64); 13] = [
+const CAUSES: [(&str, i64); 14] = [
     ("LOST", 0),
     ("LEFT", 1),
     ("LATE", 2),
@@ -322,6 +322,7 @@ const CAUSES: [(&str, i64); 13] = [
     ("SEGMENT", 10),
     ("VERSION", 11),
     ("WORK", 12),
+    ("UNABLE", 13),
 ];
 
 fn elements() -> [(&'static str, i64); 8] {

@@ -95,6 +95,7 @@ fn every() -> Vec<Message> {
         failed(Cause::Mismatch { called, others }),
         failed(Cause::Abandoned),
         failed(Cause::Protocol),
+        failed(Cause::Unable),
         Message::Table {
             group: 1 << 50,
             members: (0..64).map(member).collect(),

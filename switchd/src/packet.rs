@@ -126,7 +126,8 @@ impl Treatment {
     }
 }
 
-/// A time of the last half minute, in four bytes: units of 16 ns, whose count begins anew every 68 s.
+/// A time of the last half minute, in four bytes: units of 16 ns, whose count begins anew every
+/// 68 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recently(u32);
 

@@ -9,7 +9,6 @@ use crate::Error;
 use crate::abi::answer::{Event, FromDaemon, Reply};
 use crate::abi::message::Request;
 use crate::abi::record::TAG_NONE;
-use crate::fork::Maker;
 use crate::shm_socket::{self, Received};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -28,7 +27,9 @@ const TAG_UNHEARD: u32 = TAG_NONE;
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: OwnedFd,
-    maker: Maker,
+    /// The process that opened the session. A child of it has the socket, too, and would speak in
+    /// its name: when it ends, say, by what it drops.
+    process: u32,
     state: Mutex<State>,
     changed: Condvar,
     #[cfg(feature = "tokio")]
@@ -95,7 +96,7 @@ impl Channel {
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
-            maker: Maker::here(),
+            process: std::process::id(),
             state: Mutex::default(),
             changed: Condvar::new(),
             #[cfg(feature = "tokio")]
@@ -108,8 +109,8 @@ impl Channel {
     }
 
     /// That the session is of this process.
-    pub(crate) fn check_maker(&self) -> Result<(), Error> {
-        if self.maker.is_here() {
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.process == std::process::id() {
             return Ok(());
         }
         let text = "the session is of the process that forked this one: open another one";
@@ -187,7 +188,7 @@ impl Channel {
     /// Forgets events that concern an object which is no more.
     pub(crate) fn forget_events(&self, concerns: impl Fn(&Event) -> bool) {
         // A thread that this process has not may have held the lock when it was forked.
-        if self.check_maker().is_err() {
+        if self.check_process().is_err() {
             return;
         }
         self.lock().events.retain(|event| !concerns(event));
@@ -262,7 +263,7 @@ impl Channel {
         descriptors: &[BorrowedFd<'_>],
         until: Instant,
     ) -> Result<(), Error> {
-        self.check_maker()?;
+        self.check_process()?;
         let record = request.encode(tag);
         loop {
             match shm_socket::send(self.as_fd(), record.as_slice(), descriptors) {

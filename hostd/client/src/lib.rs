@@ -48,7 +48,6 @@ mod completion;
 pub mod compute;
 mod context;
 mod error;
-mod fork;
 pub mod group;
 mod listener;
 mod lists;

@@ -3,6 +3,7 @@
 //! ```text
 //!   control thread (app)                        worker thread (edge)
 //!   socket    accepts, checks credentials
+//!   process   ends with its sessions
 //!   session   requests, replies          ──▶    sessions, rings, registered memory
 //!   port      what is told of the port
 //!   queue_pair  its options and states
@@ -22,6 +23,7 @@ pub mod ledger;
 mod paths;
 pub mod permissions;
 mod port;
+mod process;
 mod queue_pair;
 pub mod refusal;
 pub mod session;

@@ -83,7 +83,8 @@ impl Session {
         doorbells: Doorbells,
         waking: Waking,
     ) -> Result<Self, Refusal> {
-        // The socket, the process, the doorbell, two that a request brings; the page of the doorbells.
+        // The socket, the process, the doorbell, two that a request brings; the page of the
+        // doorbells.
         let own = account.claim(&[(Resource::Descriptors, 5), (Resource::Mappings, 1)])?;
         Ok(Self {
             id,

@@ -2,12 +2,12 @@
 //!
 //! Nothing here waits for an application: records are sent and received without blocking, what an
 //! application does not read is bounded, and one that exceeds the bound, or breaks the protocol, is
-//! disconnected. The end of its task ends the session in the worker. It ends with the socket, and
-//! with the process that opened it.
+//! disconnected. The end of its task, with socket or process, ends the session in the worker.
 
 use super::closer::{Closer, Owner};
 use super::ledger::Ledger;
 use super::permissions::Permissions;
+use super::process::Process;
 use super::refusal::Refusal;
 use super::session::Session;
 use crate::config::{Application, Quota};
@@ -406,18 +406,15 @@ impl Applications {
             sessions.events.insert(id, listening);
         });
         let process = Process::of(&line.socket);
-        let ended = tokio::select! {
-            ended = self.exchange(&mut line, &mut session, events, &place) => ended,
-            () = process.ended() => Ok(()),
-        };
+        let exchange = self.exchange(&mut line, &mut session, events, &place);
+        let ended = process.while_it_lives(exchange).await;
         self.with(|sessions| sessions.events.remove(&id));
         // What it held counts until it is free.
         self.worker.ask(|buried| Command::Close(id, buried)).await;
         drop(session);
         // What lies unread in the socket may hold descriptors too. The place is taken until then.
         let socket = line.socket.into_inner();
-        let uid = Owner::User(place.uid);
-        self.closer.put(uid, 1, (socket, place));
+        self.closer.put(Owner::User(place.uid), 1, (socket, place));
         ended
     }
 
@@ -542,25 +539,6 @@ impl Drop for Place {
                 }
             }
         });
-    }
-}
-
-/// The process that opened a session. It may have children that have the socket, too.
-#[derive(Debug)]
-struct Process(Option<AsyncFd<OwnedFd>>);
-
-impl Process {
-    /// Of the other end of `socket`. If it cannot be told, the session ends with the socket alone.
-    fn of(socket: &AsyncFd<OwnedFd>) -> Self {
-        let process = common::sys::peer_process(socket.get_ref());
-        Self(process.and_then(readiness).ok())
-    }
-
-    async fn ended(&self) {
-        match &self.0 {
-            Some(process) => drop(process.readable().await),
-            None => std::future::pending().await,
-        }
     }
 }
 

@@ -146,12 +146,11 @@ impl QueuePair {
             Arrival::Duplicate => {
                 self.counters.duplicates += 1;
                 receiver.reports.on_repeated(header.psn);
-                let mut answered = false;
                 if let Some(asked) = header.question() {
                     let answers = self.responder.answers.as_mut();
                     // One that waits in the ring is answered when it is its turn.
                     let waits = !header.psn.is_before(receiver.expected());
-                    answered = !waits
+                    let answered = !waits
                         && answers.is_some_and(|answers| answers.ask_again(&asked, header.psn));
                     if !waits && !answered {
                         return delivery.drop_packet(frame, DropReason::ForgottenAnswer);
@@ -161,9 +160,8 @@ impl QueuePair {
                         peer.steering.asked_again(now);
                     }
                 }
-                // The answer is the acknowledgement: another one would say that the question came
-                // twice for nothing.
-                if header.question().is_none() || (receiver.reorders() && !answered) {
+                // A plain peer takes the answer for the acknowledgement.
+                if header.question().is_none() || receiver.reorders() {
                     receiver.reports.on_duplicate(&header, now);
                 }
                 if receiver.is_starved() && ahead == 0 {

@@ -324,6 +324,7 @@ impl Requester {
             sender.sent_again(outgoing.psn, departed);
         } else if let (Some(again), Some(awaited)) = (&outgoing.asks_again, &mut self.awaited) {
             awaited.asked_again(again, now);
+            sender.asked_again(now);
         } else {
             sender.sent(outgoing.request, packets, departed);
             self.queue.sent(outgoing.psn);

@@ -49,15 +49,6 @@ pub(crate) enum Told {
     Trimmed,
     /// It came early, but found no receive when it was its turn, or no room for a completion.
     Came,
-    /// Its newest copy came in its turn, and found no receive.
-    NotReady,
-}
-
-impl Told {
-    /// Whether the peer has said why it still expects the packet, so that it is not lost.
-    pub(crate) fn explains(self) -> bool {
-        matches!(self, Self::Came | Self::NotReady)
-    }
 }
 
 /// On which path and when a copy of a packet leaves.
@@ -324,7 +315,6 @@ impl Flight {
         }
         if trigger == 0 && !self.is_idle() && !self.sacked.get(0) && !self.skipped.get(0) {
             arrived(self.packet(0), Arrived::NotReady);
-            self.tells(0, Told::NotReady);
         }
         if acked > 0 {
             self.probing = false;
@@ -447,11 +437,6 @@ impl Flight {
         let between = self.skipped.both(&BitSet::first(newest));
         let skipped = between.without(&BitSet::first(index)).iter().count();
         distance.saturating_sub(u32::try_from(skipped).unwrap_or(distance))
-    }
-
-    /// Those of the first `n` packets that wait to be sent again.
-    pub(crate) fn lost_among(&self, n: u32) -> BitSet<SPAN_WORDS> {
-        BitSet::first(n).both(&self.lost)
     }
 
     /// Whether packets wait to be sent again.

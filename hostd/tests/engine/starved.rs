@@ -256,23 +256,3 @@ fn who_waits_for_a_receive_loses_nothing() {
     assert_eq!(drops.get(DropReason::ReceiverNotReady), 0);
     network.close();
 }
-
-/// HT-43: a SEND that came in its turn and found no receive is not lost, however many come behind
-/// it: nothing is sent again before its receiver may be ready, and congestion control hears of none.
-#[test]
-fn what_waits_for_a_receive_is_not_lost() {
-    let mut network = network(10);
-    let qpns = network.connected_with(Some(MultipathConfig::default()), IMPATIENT);
-    post_sends(&mut network, qpns[0], 200);
-    network.pass(Span::from_millis(8));
-    let sender = network.hosts[0].engine.queue_pair_statistics(qpns[0]);
-    let counters = sender.expect("exists").counters;
-    assert!(counters.rx_rnr > 0, "{counters:?}");
-    assert_eq!(counters.fast_retransmits, 0, "{counters:?}");
-    for wr_id in 0..200 {
-        network.hosts[1].receive_into(qpns[1], wr_id, wr_id, 1);
-    }
-    network.pass(Span::from_millis(50));
-    assert_eq!(statuses(&network, 0).len(), 200);
-    network.close();
-}

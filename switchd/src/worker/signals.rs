@@ -39,7 +39,8 @@ pub(super) fn measure(port: &mut OwnedPort, stats: &WorkerStats, now: Time) -> O
 }
 
 /// What a port writes of itself as telemetry in this turn, but for the queue. Time and bytes are
-/// those of the begin of the turn: what leaves in one turn counts after it, in however many batches.
+/// those of the begin of the turn: what leaves in one turn counts after it, in however many
+/// batches.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the counts begin anew")]
 fn hop(entry: &PortEntry, had_left: &mut (Time, u64), stats: &PortStats, now: Time) -> Hop {

@@ -1,5 +1,6 @@
 //! Connections to other members, made when a collective needs them for the first time.
 
+use super::attempts::is_for_later;
 use super::failure::GroupError;
 use super::flow::Flow;
 use super::link::{Link, Phase};
@@ -8,40 +9,13 @@ use super::message::Hello;
 use crate::abi::answer::Event;
 use crate::abi::message::Request as Ask;
 use crate::queue_pair::established;
-use crate::{ConnectRequest, Connected, Error, ErrorCode, Private};
-use std::time::{Duration, Instant};
-
-/// How often members try to connect in vain before one says that the other is lost.
-const ATTEMPTS: u8 = 4;
-
-/// How long it is left alone whose host lives but did not take the connection.
-const LATER: Duration = Duration::from_millis(100);
-
-/// Connections to a member that did not come about.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Attempts {
-    /// So many met nobody.
-    vain: u8,
-    /// None is begun before.
-    next: Option<Instant>,
-}
+use crate::{ConnectRequest, Connected, Error, Private};
+use std::time::Instant;
 
 /// What the session's socket told of a connection.
 enum News {
     Asked(ConnectRequest),
     Answered(usize, bool, Result<Connected, Error>),
-}
-
-impl Attempts {
-    fn rest(&self) -> bool {
-        self.next.is_some_and(|next| Instant::now() < next)
-    }
-}
-
-/// Whether a connection was refused by one that may take it later: its application did not decide in
-/// time, or it has no room.
-fn is_for_later(reason: ErrorCode) -> bool {
-    matches!(reason, ErrorCode::Rejected | ErrorCode::Busy)
 }
 
 impl Group {
@@ -154,7 +128,7 @@ impl Group {
     /// it takes none while it computes. It is asked again for as long as the group has patience.
     fn put_off(&mut self, rank: usize, control: bool) {
         self.forget(rank, control);
-        self.attempts[rank].next = Some(Instant::now() + LATER);
+        self.attempts[rank].put_off();
     }
 
     fn forget(&mut self, rank: usize, control: bool) {
@@ -171,9 +145,7 @@ impl Group {
     /// connections for control.
     pub(super) fn unmet(&mut self, rank: usize, control: bool) {
         self.forget(rank, control);
-        let vain = &mut self.attempts[rank].vain;
-        *vain += 1;
-        if !control && *vain >= ATTEMPTS {
+        if self.attempts[rank].are_enough() && !control {
             self.lost.push(rank);
         }
     }

@@ -1,11 +1,11 @@
 //! A group as one member has it.
 
+use super::attempts::Attempts;
 use super::call::{Algorithm, Call, Collective};
 use super::failure::{Cause, Failure, GroupError};
 use super::flow::Flow;
 use super::judge::Trial;
 use super::link::Link;
-use super::meet::Attempts;
 use super::message::Message;
 use super::notes::Notes;
 use super::offload::Offload;
@@ -285,7 +285,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // A child of the member is no member.
-        if self.context.inner.channel.check_maker().is_err() {
+        if self.context.inner.channel.check_process().is_err() {
             return;
         }
         if self.begun.is_none() {

@@ -19,6 +19,7 @@
 //!   blame    because of whom they are not used         notes   who stands still says what it calls
 //!   asynchronous   how it forms and a request ends, as futures
 //!   between  what others need of a member that calls nothing
+//!   attempts how often one is asked for a connection
 //! ```
 //!
 //! `schedule`, `progress`, `agree`, `again`, `blame` and `judge` do no I/O. The calling thread does
@@ -32,6 +33,7 @@ mod again;
 mod agree;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod attempts;
 mod between;
 mod blame;
 mod call;

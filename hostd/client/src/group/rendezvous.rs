@@ -1,10 +1,10 @@
 //! How a group forms: rank 0 waits for the others, and tells them who is where.
 
+use super::attempts::Attempts;
 use super::call::Algorithm;
 use super::failure::{Cause, Failure, GroupError, Refusal};
 use super::judge::REMEMBERED;
 use super::link::{CONTROL, Link, Phase, SPARE, WINDOW};
-use super::meet::Attempts;
 use super::member::{Group, GroupOptions};
 use super::message::{Hello, Message, SIZE_MAX};
 use super::notes::Notes;

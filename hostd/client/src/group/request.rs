@@ -44,6 +44,7 @@ impl<'a> Flow<'a> {
         if let Some(error) = &group.failed {
             return Err(error.clone());
         }
+        group.context.inner.channel.check_process()?;
         if group.begun.is_some() {
             let text = "another collective of the group is under way";
             return Err(GroupError::Argument(text.to_owned()));

@@ -36,7 +36,6 @@ impl Group {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.context.inner.channel.check_maker()?;
         let mut moved = self.drain()?;
         self.settle(Some(flow))?;
         self.answer(flow)?;

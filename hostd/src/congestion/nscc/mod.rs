@@ -332,6 +332,11 @@ impl Nscc {
                 self.arrived(delay, marked, in_flight, &path, now);
             }
             PacketFate::Trimmed => self.trimmed(in_flight, &path, now),
+            // No switch has trimmed, and what is too much is lost.
+            PacketFate::Lost if !self.trims => {
+                self.aims.window = NO_TRIMMING.window;
+                self.bound(&path);
+            }
             // What is lost says nothing of queues that trim.
             PacketFate::Lost | PacketFate::NotReady => {}
         }

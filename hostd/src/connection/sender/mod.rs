@@ -307,7 +307,8 @@ impl Sender {
         });
         for index in self.flight.in_flight_among(candidates).iter() {
             let slot = self.flight.packet(index);
-            if slot.told.explains() {
+            if slot.told == Told::Came {
+                // The peer has said why it waits for it.
                 continue;
             }
             let suspect = Suspect {
@@ -321,6 +322,11 @@ impl Sender {
                 counters.fast_retransmits += 1;
             }
         }
+    }
+
+    /// A question left whose answer is lacking. It has come before, and is acknowledged again.
+    pub(super) fn asked_again(&mut self, now: Time) {
+        self.stragglers.expect(self.rto(), now);
     }
 
     /// Packet `index` of the flight is lost: it will be sent again.
@@ -338,13 +344,10 @@ impl Sender {
         }
     }
 
-    /// The oldest packet that did not come is to be sent again, unless it is already.
+    /// The oldest packet that did not come is to be sent again.
     fn mark_oldest_lost(&mut self, now: Time, steering: &mut Steering) {
         let outstanding = self.flight.outstanding();
-        let lost = self.flight.lost_among(outstanding).lowest();
-        if let Some(index) = self.flight.in_flight_among(outstanding).lowest()
-            && lost.is_none_or(|lost| index < lost)
-        {
+        if let Some(index) = self.flight.in_flight_among(outstanding).lowest() {
             self.mark_lost(index, now, steering);
         }
     }

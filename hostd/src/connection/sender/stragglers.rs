@@ -84,10 +84,16 @@ impl Stragglers {
 
     /// Takes note of a copy, where a packet is late after such a time.
     pub(super) fn copied(&mut self, late_after: Span, now: Time) {
+        self.made += 1;
+        self.expect(late_after, now);
+    }
+
+    /// A packet will come twice that was not sent again for having been late: the question of an
+    /// answer that is lacking, say.
+    pub(super) fn expect(&mut self, late_after: Span, now: Time) {
         if self.until < now {
             self.copies = 0;
         }
-        self.made += 1;
         self.copies = (self.copies + 1).min(COPIES);
         self.until = now + late_after.times(FORGOTTEN);
     }

@@ -1,11 +1,12 @@
 //! The mirrored state: applies messages and tells what changed.
 //!
 //! A dump marks each object that it reports with its own number. When the dump ends, objects of
-//! that kind with an older mark do not exist any more. Dump and events come through one socket, in
-//! the order in which things happened, so no late message restores an object that is gone.
+//! that kind with an older mark do not exist any more. Dump and events come through one socket,
+//! about in the order in which things happened; a report of a route that comes after the event of
+//! its end is older than that, and restores nothing.
 
 use super::decode::{Action, Body, Message};
-use super::route_set::{Marked, RouteSet, add, remove, report};
+use super::route_set::{Gone, Marked, RouteSet, add, remove, report};
 use super::rule::Rule;
 use super::types::{
     ALL_LINKS, Address, BridgePort, FdbEntry, FdbKey, Hop, Ipv4Settings, Link, Neighbour,
@@ -78,6 +79,8 @@ pub struct Mirror {
     sources: HashSet<IpAddr>,
     /// The mark of what is written now.
     mark: u32,
+    /// Routes that events took away while a dump is read.
+    gone: Gone,
     /// Messages contradicted what was known.
     doubtful: bool,
 }
@@ -105,6 +108,7 @@ impl Mirror {
             shared: HashSet::new(),
             sources: HashSet::new(),
             mark: 0,
+            gone: Gone::default(),
             doubtful: false,
         }
     }
@@ -318,6 +322,9 @@ impl Mirror {
         }
         self.forget_deaths_of_links(&key, &mut route);
         route.hops = self.share(route.hops);
+        if in_dump && self.gone.has(&key, &route) {
+            return;
+        }
         if let Some(source) = route.source.filter(|_| route.protocol != PROTOCOL_KERNEL) {
             self.sources.insert(source);
         }
@@ -325,6 +332,7 @@ impl Mirror {
         let used = set.first().cloned();
         // One that is not the first is used where that is passed over.
         let has_others = set.list.len() > 1 && !in_dump;
+        let before = self.gone.before(&set.list, &route, in_dump);
         let list = &mut set.list;
         let sure = match (action, in_dump) {
             (Action::Set, true) => report(list, route, self.mark),
@@ -332,6 +340,9 @@ impl Mirror {
             (Action::Removed, _) => remove(list, &route),
         };
         set.changed();
+        if let Some(before) = before {
+            self.gone.note(key, before, &set.list);
+        }
         self.doubtful |= !sure;
         if has_others || set.list.len() > 1 && !in_dump || set.first() != used.as_ref() {
             changes.push(Change::Route(key));
@@ -362,12 +373,9 @@ impl Mirror {
             if set.traits & traits == 0 || set.list.iter().all(|it| keep(key, &it.value)) {
                 return true;
             }
-            let used = set.first().cloned();
             set.list.retain(|marked| keep(key, &marked.value));
             set.changed();
-            if set.first() != used.as_ref() {
-                changes.push(Change::Route(*key));
-            }
+            changes.push(Change::Route(*key));
             !set.list.is_empty()
         });
     }
@@ -456,11 +464,13 @@ impl Mirror {
     /// Begins to mark what is reported from now on with `mark`.
     pub(super) fn begin(&mut self, mark: u32) {
         self.mark = mark;
+        self.gone = Gone::reading();
     }
 
     /// Removes what a complete dump of `kind` did not report.
     pub(super) fn sweep(&mut self, kind: Kind, changes: &mut Vec<Change>) {
         let mark = self.mark;
+        self.gone = Gone::default();
         match kind {
             Kind::Links => sweep(&mut self.links, mark, Change::Link, changes),
             Kind::Addresses => sweep(&mut self.addresses, mark, Change::Address, changes),
@@ -491,13 +501,11 @@ impl Mirror {
             if key.prefix.addr().is_ipv4() != v4 {
                 return true;
             }
-            let first_goes = set.list.first().is_some_and(|first| first.mark != mark);
             let before = set.list.len();
             set.list.retain(|marked| marked.mark == mark);
+            // One that is not the first is used where that is passed over.
             if set.list.len() < before {
                 set.changed();
-            }
-            if first_goes {
                 changes.push(Change::Route(*key));
             }
             !set.list.is_empty()

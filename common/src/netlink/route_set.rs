@@ -2,6 +2,7 @@
 
 use super::decode::flag;
 use super::types::{Hop, PROTOCOL_KERNEL, Route, RouteKey, RouteKind};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Something that a dump or an event has told.
@@ -128,6 +129,46 @@ pub(super) fn is_same(one: &Route, other: &Route) -> bool {
         }
     };
     alive(one) == alive(other)
+}
+
+/// Routes that events took away, or replaced, while a dump is read. The kernel copies routes of a
+/// dump before it queues them, so one may be reported after the event that it is gone.
+#[derive(Debug, Default)]
+pub(super) struct Gone(Option<HashMap<RouteKey, Vec<Route>>>);
+
+impl Gone {
+    /// A dump begins.
+    pub(super) fn reading() -> Self {
+        Self(Some(HashMap::new()))
+    }
+
+    /// Whether `route` was taken away since, so that its report is older.
+    pub(super) fn has(&self, key: &RouteKey, route: &Route) -> bool {
+        let gone = self.0.as_ref().and_then(|all| all.get(key));
+        gone.is_some_and(|gone| gone.contains(route))
+    }
+
+    /// What may be gone after an event that tells of `route`, if that is to be noted.
+    pub(super) fn before(
+        &self,
+        set: &[Marked<Route>],
+        route: &Route,
+        in_dump: bool,
+    ) -> Option<Vec<Route>> {
+        let all = set.iter().map(|it| &it.value).chain([route]);
+        (self.0.is_some() && !in_dump).then(|| all.cloned().collect())
+    }
+
+    /// After the event the set is this one: what is not in it is gone.
+    pub(super) fn note(&mut self, key: RouteKey, mut before: Vec<Route>, now: &[Marked<Route>]) {
+        let Some(all) = &mut self.0 else { return };
+        let gone = all.entry(key).or_default();
+        gone.append(&mut before);
+        gone.retain(|route| now.iter().all(|it| it.value != *route));
+        if gone.is_empty() {
+            all.remove(&key);
+        }
+    }
 }
 
 /// Whether both routes forward through gateways and `large` has every hop of `small`.

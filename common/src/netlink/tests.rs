@@ -620,15 +620,19 @@ fn run(steps: &[((bool, u8, u8), bool)]) {
     };
     for (what, lost) in steps {
         now += Span::from_millis(7);
-        // What the kernel has queued of a dump was generated before this change.
-        for part in answers.drain(..) {
-            follower.handle(&part, now);
-        }
+        // What the kernel has queued of a dump was generated before this change. Of routes it may
+        // come after its event all the same.
+        let (is_route, ..) = *what;
         let event = kernel.change(*what);
+        let mut queued: Vec<_> = answers.drain(..).collect();
+        let at = if is_route { 0 } else { queued.len() };
         if *lost {
             follower.handle_overrun(now);
         } else {
-            follower.handle(&event, now);
+            queued.insert(at, event);
+        }
+        for part in queued {
+            follower.handle(&part, now);
         }
         turn(&mut follower, &kernel, &mut answers, now);
     }

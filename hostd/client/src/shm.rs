@@ -216,6 +216,9 @@ impl Mapping {
         })?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | FUTURE_WRITE;
         fcntl(fd, FcntlArg::F_ADD_SEALS(seals)).map_err(cannot_seal)?;
+        // Blocks beyond the end count as those of holes would. This frees them, and there can be no
+        // others now.
+        nix::unistd::ftruncate(fd, nix::sys::stat::fstat(fd)?.st_size)?;
         require_memory(fd, size)?;
         mapping.populate()?;
         Ok(mapping)
@@ -462,6 +465,18 @@ mod tests {
         let allocated = has - 4096;
         let sparse = MemoryError::Sparse { has, allocated };
         assert_eq!(map(1 << 20).unwrap_err(), sparse);
+        // As much beyond the end as is missing before it.
+        let beyond = memfd(LEN);
+        let keep = nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        nix::fcntl::fallocate(&beyond, keep, LEN, LEN).expect("memory");
+        let (has, allocated) = (1 << 20, 0);
+        let sparse = MemoryError::Sparse { has, allocated };
+        let mapped = Mapping::of_region(beyond.as_fd(), 1 << 20);
+        assert_eq!(
+            mapped.unwrap_err(),
+            sparse,
+            "of which none is where it counts"
+        );
         nix::fcntl::posix_fallocate(&fd, 0, LEN).expect("memory");
 
         let theirs = Mapping::map(fd.as_fd(), 1 << 20).expect("the application's own mapping");

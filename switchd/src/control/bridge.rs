@@ -121,6 +121,12 @@ impl State {
         Some(Span::from_nanos(ageing.nanos() / 4).min(REFRESH_MOST))
     }
 
+    /// Whether the kernel's bridge knows this station as this entry says.
+    pub(super) fn is_station(&self, entry: &FdbEntry) -> bool {
+        let known = self.routing.mirror().fdb_entry(&entry.key);
+        known.is_some_and(|known| known.kind == entry.kind && known.ifindex == entry.ifindex)
+    }
+
     /// Stations that have sent frames, for the kernel to remember.
     pub(super) fn take_used_stations(&self) -> Vec<FdbEntry> {
         let mirror = self.routing.mirror();

@@ -220,6 +220,10 @@ impl Control {
             last = now;
             let used = lock(&self.state).take_used_stations();
             for entry in used {
+                // It may have moved meanwhile, or have been flushed.
+                if !lock(&self.state).is_station(&entry) {
+                    continue;
+                }
                 if let Err(error) = requests.use_station(&entry).await {
                     tracing::debug!("{entry:?} cannot be kept: {error}");
                 }

@@ -12,9 +12,15 @@ impl<M: RegionMemory> Table<M> {
     pub fn bury(&mut self, engine: &mut Engine<M>) -> Burial {
         let mut steps = BURIALS;
         while let Some(mut grave) = self.graves.pop_front() {
+            let before = steps;
             loop {
                 if steps == 0 {
-                    self.graves.push_back(grave);
+                    // One that had no step yet keeps its turn: what holds it up may be in a grave
+                    // that came later, as that of its session.
+                    match before {
+                        0 => self.graves.push_front(grave),
+                        _ => self.graves.push_back(grave),
+                    }
                     return Burial::More;
                 }
                 steps -= 1;

@@ -141,6 +141,7 @@ impl Group {
             }
             return Ok(());
         }
+        let rank = self.rank;
         let Some((tag, link)) = self.link_of(completion) else {
             return Ok(());
         };
@@ -149,6 +150,10 @@ impl Group {
         }
         match completion.status {
             CompletionStatus::Success => {}
+            // Of a connection that this side asks for, the session's socket says what became of it.
+            CompletionStatus::Flushed if link.phase == Phase::Begun && tag.peer < rank => {
+                return Ok(());
+            }
             own @ (CompletionStatus::LocalLength
             | CompletionStatus::LocalQpOperation
             | CompletionStatus::LocalProtection

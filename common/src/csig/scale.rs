@@ -34,8 +34,8 @@ impl Buckets {
 
     /// Where the last bucket begins.
     pub fn highest(&self) -> u64 {
-        let lows = self.0.iter().rev().copied();
-        lows.into_iter().find(|low| *low != u64::MAX).unwrap_or(0)
+        let mut lows = self.0.iter().rev().copied();
+        lows.find(|low| *low != u64::MAX).unwrap_or(0)
     }
 
     /// Where bucket `number` begins; `None` if there is no such bucket.
@@ -72,8 +72,6 @@ impl Scale {
     #[inline]
     pub fn read(&self, form: Form, written: u32) -> Option<u64> {
         match form {
-            // What no port has lowered tells of no bucket, also where there are fewer than 32.
-            Form::Compact if written == form.value_max() => Some(self.buckets.highest()),
             Form::Compact => self.buckets.low(written),
             Form::Expanded => Some(u64::from(written).saturating_mul(self.unit)),
         }

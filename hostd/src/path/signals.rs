@@ -94,7 +94,11 @@ impl Signals {
         let Some(signal) = Signal::from_number(tag.kind) else {
             return Reflected::Nonsense;
         };
-        let Some(value) = self.terms.scales.of(signal).read(form, tag.value) else {
+        let scale = self.terms.scales.of(signal);
+        let is_neutral = tag.value == signal.neutral(form);
+        // Where there are fewer than 32 buckets, what no port has lowered is in none.
+        let unwritten = || is_neutral.then(|| scale.buckets.highest());
+        let Some(value) = scale.read(form, tag.value).or_else(unwritten) else {
             return Reflected::Nonsense;
         };
         path.stripping.on_tag();
@@ -102,7 +106,6 @@ impl Signals {
         let smoothed = known.map_or(value, |known| {
             known.smoothed - known.smoothed / SMOOTHING + value / SMOOTHING
         });
-        let is_neutral = tag.value == signal.neutral(form);
         let read = PathSignal {
             signal,
             last: value,
@@ -133,7 +136,7 @@ impl Signals {
 mod tests {
     use super::super::stripped::{EMPTY, WAIT};
     use super::*;
-    use common::csig::{Bandwidth, Delay, Share, scales};
+    use common::csig::{Bandwidth, Buckets, Delay, Scale, Scales, Share, scales};
     use common::time::Span;
     use common::wire::csig::{Form, Tpids};
 
@@ -173,6 +176,33 @@ mod tests {
         let [one, other] = SIGNALS_ASKED.map(|signal| Some(signal.number()));
         let none = None;
         assert_eq!(kinds, [one, none, none, other, none, none, one, none, none]);
+    }
+
+    /// CS-3, CS-10: with eight buckets a tag that no port has lowered has a value, the highest, and
+    /// tells of no port. Any other bucket that there is not is nonsense.
+    #[test]
+    fn neutral_tags_are_understood_with_few_buckets() {
+        let mut signals = signals(Form::Compact, 1);
+        let few = Scale {
+            buckets: Buckets::new(&[0, 10, 20, 40, 80, 160, 320, 640]),
+            unit: 1,
+        };
+        let terms = Signalling {
+            scales: Scales::new([few.clone(), few.clone(), few]),
+            ..(*signals.terms).clone()
+        };
+        signals.terms = Arc::new(terms);
+        let mut read = |signal, value| match signals
+            .reflected(&back(Form::Compact, signal, value, 0), at(5))
+        {
+            Reflected::Value(read) => Some((read.last, read.is_neutral)),
+            _ => None,
+        };
+        assert_eq!(read(Signal::AvailableShare, 31), Some((640, true)));
+        assert_eq!(read(Signal::AvailableShare, 7), Some((640, false)));
+        assert_eq!(read(Signal::AvailableShare, 8), None);
+        assert_eq!(read(Signal::Delay, 0), Some((0, true)));
+        assert_eq!(read(Signal::Delay, 31), None);
     }
 
     /// CS-10: values are kept by path, smoothed, and told apart by the locator of the bottleneck.

@@ -51,12 +51,9 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 impl GroupOptions {
     /// The same, with times that can be added to others.
     pub(super) fn bounded(self) -> Self {
-        let [join_timeout, timeout, again] =
-            [self.join_timeout, self.timeout, self.again].map(|it| it.min(FOREVER));
         Self {
-            join_timeout,
-            timeout,
-            again,
+            timeout: self.timeout.min(FOREVER),
+            again: self.again.min(FOREVER),
             ..self
         }
     }

@@ -14,7 +14,8 @@ pub struct Vector<'a> {
 }
 
 impl<'a> Vector<'a> {
-    /// `len` bytes of `region` from `offset` on: the member's own, and then the result.
+    /// `len` bytes of `region` from `offset` on: the member's own, and then the result. The region
+    /// needs [`crate::Access::LOCAL_WRITE`].
     pub fn new(region: &'a Region, offset: usize, len: usize) -> Self {
         Self {
             region,

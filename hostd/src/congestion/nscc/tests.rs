@@ -59,6 +59,12 @@ fn it_begins_with_a_full_pipe() {
     assert_eq!(drops.window(), 46, "1.1 products");
     arrive(&mut drops, start, 100, 2, false);
     assert_eq!(drops.window(), 64, "1.5 products");
+    whole.on_feedback(&feedback(PacketFate::Lost, BASE), 42, start);
+    assert_eq!(
+        whole.window(),
+        64,
+        "where nothing is trimmed what is too much is lost"
+    );
     let mut narrow = Nscc::new(16, MTU, BASE, true, 8);
     narrow.set_speed(Rate::from_gbps(100));
     assert_eq!(narrow.window(), 16, "the configured window bounds it");

@@ -254,8 +254,7 @@ impl Lanes {
     /// A packet of an own request leaves on `path`, with `bytes` in memory. `awaited`: its outcome
     /// will be told.
     pub(super) fn left(&mut self, path: u8, bytes: usize, awaited: bool, now: Time) {
-        let lanes = u64::from(self.count);
-        let count = usize::from(self.count);
+        let count = self.count;
         let lane = self.of(path);
         lane.in_flight += u32::from(awaited);
         let parts = if lane.controller.is_slow_rate() {
@@ -263,10 +262,10 @@ impl Lanes {
         } else {
             1
         };
-        lane.controller.left(bytes * parts, now);
+        lane.controller.left(bytes * usize::from(parts), now);
         lane.departed = now;
         lane.draw();
-        lane.hold(lanes, now);
+        lane.hold(count.into(), now);
     }
 
     /// The outcome of no packet is awaited.

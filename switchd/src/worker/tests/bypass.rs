@@ -162,17 +162,20 @@ fn what_is_remarked_is_not_bypassed() {
 }
 
 /// Packets of class 3 that belong to an elephant go to queue 1.
+pub(super) const DEMOTED: elephants::Settings = elephants::Settings {
+    from: 3,
+    to: 1,
+    bytes: elephants::MIN_BYTES,
+    rate: Rate::from_bps(0),
+    ageing: Span::from_millis(100),
+    moves: elephants::Moves::Gated,
+};
+
 fn demoting() -> Policy {
-    let mut policy = Policy::plain(2, 4096);
-    policy.elephants = vec![elephants::Settings {
-        from: 3,
-        to: 1,
-        bytes: elephants::MIN_BYTES,
-        rate: Rate::from_bps(0),
-        ageing: Span::from_millis(100),
-        moves: elephants::Moves::Gated,
-    }];
-    policy
+    Policy {
+        elephants: vec![DEMOTED],
+        ..Policy::plain(2, 4096)
+    }
 }
 
 /// SW-17: the flows of a port whose queues were emptied because its link went down are forgotten:

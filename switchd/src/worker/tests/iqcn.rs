@@ -1,6 +1,7 @@
 //! Congestion notifications that senders miss, made by whole workers.
 
 use super::bridge::station;
+use super::bypass::DEMOTED;
 use super::*;
 use crate::egress::remark::set_dscp;
 use crate::flows::{Key, observers};
@@ -191,14 +192,7 @@ fn elephants_are_judged_by_their_own_queue() {
     for crowded in [false, true] {
         let mut switch = switch(1, true);
         let mut policy = (*switch.publisher.current().traffic).clone();
-        policy.elephants = vec![elephants::Settings {
-            from: 3,
-            to: 1,
-            bytes: elephants::MIN_BYTES,
-            rate: Rate::from_bps(0),
-            ageing: Span::from_millis(100),
-            moves: elephants::Moves::Gated,
-        }];
+        policy.elephants = vec![DEMOTED];
         switch.tables(|tables| tables.traffic = Arc::new(policy));
         switch.offer(1, &packet(1, false, &Headers::cnp(SENDER), 0));
         switch.run();

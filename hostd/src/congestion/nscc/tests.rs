@@ -60,6 +60,7 @@ fn it_begins_with_a_full_pipe() {
     arrive(&mut drops, start, 100, 2, false);
     assert_eq!(drops.window(), 64, "1.5 products");
     whole.on_feedback(&feedback(PacketFate::Lost, BASE), 42, start);
+    arrive(&mut whole, start, 1, 2, false);
     assert_eq!(
         whole.window(),
         64,

@@ -30,8 +30,9 @@
 //! reference exists to bytes that the daemon or a remote peer may change.
 //!
 //! A session is of the process that opened it, and ends with it. A child of fork(2) opens its own:
-//! what asks the daemon by what it inherits fails as [`Error::Argument`], and dropping that says
-//! nothing. It must not post to inherited queue pairs, whose rings are those of its parent.
+//! what asks the daemon by what it inherits fails as [`Error::Refused`] with
+//! [`ErrorCode::InvalidArgument`], and dropping that says nothing. It must not post to inherited
+//! queue pairs, whose rings are those of its parent.
 //!
 //! Every call that waits takes a time-out. When the daemon is gone, each request that was posted
 //! completes as flushed, and every other wait ends with [`Error::DaemonGone`].

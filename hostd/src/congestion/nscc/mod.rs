@@ -332,8 +332,8 @@ impl Nscc {
                 self.arrived(delay, marked, in_flight, &path, now);
             }
             PacketFate::Trimmed => self.trimmed(in_flight, &path, now),
-            // No switch has trimmed, and what is too much is lost. The next packet that comes bounds
-            // the window.
+            // No switch has trimmed, and what is too much is lost. The next packet that comes
+            // bounds the window.
             PacketFate::Lost if !self.trims => self.aims.window = NO_TRIMMING.window,
             // What is lost says nothing of queues that trim.
             PacketFate::Lost | PacketFate::NotReady => {}

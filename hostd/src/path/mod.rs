@@ -296,18 +296,24 @@ impl PathSet {
             let may = |id: u8| leave.is_none_or(|leave| leave.allows(id));
             others.any(|id| carries(id, all) && may(id) && through(id))
         });
-        let mut choice = self.selector.select(
-            now,
-            other_than,
-            |id| {
-                carries(id, all) && Some(id) != spared && leave.is_none_or(|leave| leave.allows(id))
-            },
-            through,
-            |id| {
-                let path = paths.get(usize::from(id)).filter(|path| path.carries);
-                path?.health.delay(now)
-            },
-        );
+        let usable = |id: u8| {
+            carries(id, all) && Some(id) != spared && leave.is_none_or(|leave| leave.allows(id))
+        };
+        let delay = |id: u8| {
+            let path = paths.get(usize::from(id)).filter(|path| path.carries);
+            path?.health.delay(now)
+        };
+        // A flow keeps its path when one packet of it was lost there: only the copy goes another
+        // way.
+        let keeps = leave.is_none()
+            && spared.is_some_and(|lost| self.selector.flow() == Some(lost) && carries(lost, all));
+        let aside = keeps
+            .then(|| self.selector.aside(|id| usable(id) && through(id), delay))
+            .flatten();
+        let mut choice = aside.unwrap_or_else(|| {
+            self.selector
+                .select(now, other_than, usable, through, delay)
+        });
         if choice.switched
             && self.is_flow()
             && let Some(reroute) = &mut self.reroute

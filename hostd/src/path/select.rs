@@ -25,6 +25,21 @@ pub(crate) struct Choice {
     pub(crate) fresh: bool,
 }
 
+impl Choice {
+    /// A path, and nothing to be said of it.
+    const fn plain(path: u8) -> Self {
+        Self {
+            path,
+            entropy: path,
+            flowlet: 0,
+            boundary: false,
+            switched: false,
+            moved: false,
+            fresh: false,
+        }
+    }
+}
+
 /// The selection of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) enum Selector {
@@ -125,15 +140,7 @@ impl Selector {
         delay: impl Fn(u8) -> Option<Span>,
     ) -> Choice {
         let usable = |path| usable(path) && through(path);
-        let plain = |path| Choice {
-            path,
-            entropy: path,
-            flowlet: 0,
-            boundary: false,
-            switched: false,
-            moved: false,
-            fresh: false,
-        };
+        let plain = Choice::plain;
         match self {
             Self::Spray(spray, last) => {
                 let entropy = spray.choose(other_than, now, &through);
@@ -156,6 +163,19 @@ impl Selector {
                 }
             }
             Self::Flowlet(flowlets) => flowlets.next(now, usable, delay),
+        }
+    }
+
+    /// The path of one packet that leaves that of its flow alone, as [`Self::select`]; `None`:
+    /// packets do not keep to one path.
+    pub(super) fn aside(
+        &mut self,
+        usable: impl Fn(u8) -> bool,
+        delay: impl Fn(u8) -> Option<Span>,
+    ) -> Option<Choice> {
+        match self {
+            Self::Single(shuffle) => Some(Choice::plain(shuffle.aside(usable, delay))),
+            Self::Spray(..) | Self::Flowlet(_) => None,
         }
     }
 }

@@ -285,6 +285,30 @@ fn a_retransmission_goes_elsewhere() {
     assert_eq!(alone.select(Some(0), FREE, at(0)).path, 0);
 }
 
+/// HT-31, HT-42: the copy of a lost packet leaves the path of its flow, and the flow stays there,
+/// until the path swallows packet after packet.
+#[test]
+fn a_flow_does_not_follow_its_retransmissions() {
+    let mut flow = set(Granularity::Flow, 4);
+    let own = flow.select(None, FREE, at(0)).path;
+    for n in 1..20 {
+        let copy = flow.select(Some(own), FREE, at(n));
+        assert!(
+            copy.path != own && !copy.switched && !copy.moved,
+            "{copy:?}"
+        );
+        let next = flow.select(None, FREE, at(n));
+        assert!(next.path == own && !next.switched, "{next:?}");
+    }
+    for n in 20..24 {
+        let sent = at(n);
+        flow.lost(LostPacket { path: own, sent }, at(30));
+    }
+    let copy = flow.select(Some(own), FREE, at(30));
+    assert!(copy.path != own && copy.switched, "{copy:?}");
+    assert_eq!(flow.select(None, FREE, at(30)).path, copy.path);
+}
+
 /// HT-40: a Path ID that was not agreed on is refused.
 #[test]
 fn only_agreed_paths_are_received() {

@@ -62,13 +62,15 @@ common::drop_reasons! {
     CollectiveSource => "collective_wrong_source",
     /// One without the tag that only those can make who have the key of the job.
     CollectiveKey => "collective_wrong_key",
-    /// One for a job or a rank that no application of this host has.
+    /// One for a job or a rank that no application of this host has, or had a moment ago.
     CollectiveMember => "collective_unknown_member",
+    /// One for a member that leaves, or has ended a moment ago: it was under way, or came twice.
+    CollectiveEnded => "collective_ended_member",
     /// One that members say, and not switches.
     CollectiveUpward => "collective_upward",
     /// One of another epoch or attempt than the member's.
     CollectiveEpoch => "collective_wrong_epoch",
-    /// One that says nothing to a member in its phase.
+    /// One that says nothing to a member that joins or takes part.
     CollectivePhase => "collective_wrong_phase",
     /// An admission with vectors that are too short, or longer than was asked for.
     CollectiveTerms => "collective_wrong_terms",

@@ -13,13 +13,15 @@ pub(crate) const RANKS: usize = 4;
 
 /// What is lost while groups form, beside what comes after their end: members ask for connections
 /// before others wait for them, and again before the answer is there. And results that come once
-/// more, to members and to leaves that asked again because one of the others was late.
-pub(crate) const FORMING: [&str; 6] = [
+/// more, to members and to leaves that asked again because one of the others was late, or to
+/// members that have ended by then.
+pub(crate) const FORMING: [&str; 7] = [
     LATE[0],
     LATE[1],
     "no_service",
     "cm_wrong_transaction",
     "collective_repeated",
+    "collective_ended_member",
     "compute_unexpected",
 ];
 

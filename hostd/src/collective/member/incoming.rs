@@ -22,6 +22,14 @@ pub(crate) struct Incoming<'a> {
     pub(crate) congested: bool,
 }
 
+impl Incoming<'_> {
+    /// Whether it has the tag that this key makes; without a key it needs none.
+    pub(crate) fn is_made_by(&self, key: Option<&Key>) -> bool {
+        let (src, dst) = self.ends;
+        key.is_none_or(|key| key.between(src, dst).made(self.bytes))
+    }
+}
+
 /// Fewest bytes of a vector: an element of any type.
 const PAYLOAD_MIN: u16 = 8;
 
@@ -36,9 +44,7 @@ impl Member {
         regions: &RegionTable<M>,
         now: Time,
     ) -> Result<(), DropReason> {
-        let (src, dst) = incoming.ends;
-        let is_made = |key: &Key| key.between(src, dst).made(incoming.bytes);
-        if !self.key.as_ref().is_none_or(is_made) {
+        if !incoming.is_made_by(self.key.as_ref()) {
             return Err(DropReason::CollectiveKey);
         }
         let packet = &incoming.packet;
@@ -81,14 +87,23 @@ impl Member {
         match self.phase {
             Phase::Running if epoch == self.epoch => Ok(()),
             Phase::Running => Err(DropReason::CollectiveEpoch),
-            _ => Err(DropReason::CollectivePhase),
+            _ => Err(self.untimely()),
+        }
+    }
+
+    /// Why a message is lost that says nothing to a member in its phase. What comes to one that
+    /// leaves was under way, or answers what it said before.
+    const fn untimely(&self) -> DropReason {
+        match self.phase {
+            Phase::Joining | Phase::Running => DropReason::CollectivePhase,
+            Phase::Leaving | Phase::Over => DropReason::CollectiveEnded,
         }
     }
 
     fn happened(&mut self, input: Input, end: Option<End>, now: Time) -> Result<(), DropReason> {
         match self.happen(input, end, now) {
             true => Ok(()),
-            false => Err(DropReason::CollectivePhase),
+            false => Err(self.untimely()),
         }
     }
 

@@ -206,6 +206,11 @@ impl Member {
         self.is_forgotten.then_some(self.since)
     }
 
+    /// What messages of the job are sealed with, of a member that is gone.
+    pub(crate) fn into_key(self) -> Option<Key> {
+        self.key
+    }
+
     /// Why it ended, if it did.
     pub(crate) const fn end(&self) -> Option<End> {
         self.end

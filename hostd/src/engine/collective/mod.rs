@@ -64,10 +64,11 @@ impl<M: RegionMemory> Engine<M> {
             if leaving.is_some_and(|it| !it.is_forgotten) {
                 return Err(EngineError::Busy);
             }
-            self.remove_member(known);
+            self.members.remove(known, now);
         }
         self.make_way(member.staging, most as usize, staging)?;
         let members = &mut self.members;
+        members.prepare();
         let kept = member.staging;
         let inserted = members.members.insert(Box::new(member));
         let number = inserted.map_err(|_| EngineError::TooMany)?;
@@ -107,7 +108,7 @@ impl<M: RegionMemory> Engine<M> {
             if self.members.members.len() < most && kept <= room {
                 break;
             }
-            self.remove_member(number);
+            self.members.remove(number, self.effects.turn);
         }
         Ok(())
     }
@@ -246,18 +247,19 @@ impl<M: RegionMemory> Engine<M> {
         }
         let bytes = &frame.bytes()[datagram.message.clone()];
         let packet = Packet::read(bytes).map_err(|_| DropReason::CollectiveMalformed)?;
-        let name = (packet.job, packet.rank);
-        let number = self.members.names.get(&name).copied();
-        let number = number.ok_or(DropReason::CollectiveMember)?;
-        let member = self.members.members.get_mut(number);
-        let member = member.ok_or(DropReason::CollectiveMember)?;
-        let before = member.is_over();
         let incoming = Incoming {
             packet,
             bytes,
             ends: (datagram.source, datagram.destination),
             congested: datagram.congested,
         };
+        let name = (packet.job, packet.rank);
+        let Some(number) = self.members.names.get(&name).copied() else {
+            return Err(self.members.stray(&incoming, now));
+        };
+        let member = self.members.members.get_mut(number);
+        let member = member.ok_or(DropReason::CollectiveMember)?;
+        let before = member.is_over();
         let taken = member.receive(&incoming, &self.regions, now);
         self.note_end(number, before);
         self.schedule_member(number, now);
@@ -287,7 +289,7 @@ impl<M: RegionMemory> Engine<M> {
                 self.completions.push(cq, completion);
             }
         } else if member.is_over() {
-            return self.remove_member(number);
+            return self.members.remove(number, now);
         }
         if !member.listed && member.wants_to_send(now) {
             member.listed = true;
@@ -300,14 +302,6 @@ impl<M: RegionMemory> Engine<M> {
         };
         let slot = self.members.members.slot(number);
         self.members.timers.at_latest(slot, deadline);
-    }
-
-    fn remove_member(&mut self, number: u32) {
-        let Some(member) = self.members.members.remove(number) else {
-            return;
-        };
-        self.members.staging -= member.staging;
-        self.members.names.remove(&(member.job, member.rank));
     }
 
     /// Does what the clocks of members say.

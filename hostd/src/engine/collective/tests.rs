@@ -2,10 +2,10 @@ use super::*;
 use crate::memory::HeapMemory;
 use crate::verbs::Buffer;
 use crate::verbs::{
-    CollectiveConfig, CompletionQueueId, Direction, DomainId, EndReason, EngineConfig,
+    CollectiveConfig, CompletionQueueId, Direction, DomainId, EndReason, EngineConfig, Secret,
 };
 use common::units::Rate;
-use common::wire::compute::{Flags, HEADER_LEN, Join, Message, Terms, Work, guard};
+use common::wire::compute::{Flags, HEADER_LEN, Join, Key, Message, Terms, Work, guard};
 use common::xdp::frame::Region;
 
 const LEAF: [u8; 4] = [10, 0, 0, 1];
@@ -63,6 +63,11 @@ fn frame(pool: &mut FramePool, message: Message<'_>) -> Frame {
 
 /// The same to the member of a rank.
 fn frame_to(pool: &mut FramePool, rank: u16, message: Message<'_>) -> Frame {
+    frame_by(pool, rank, None, message)
+}
+
+/// The same with the tag that this key makes.
+fn frame_by(pool: &mut FramePool, rank: u16, key: Option<&Key>, message: Message<'_>) -> Frame {
     let route = Route {
         source: LEAF.into(),
         source_mac: [2; 6],
@@ -79,7 +84,8 @@ fn frame_to(pool: &mut FramePool, rank: u16, message: Message<'_>) -> Frame {
         message,
     };
     let mut bytes = vec![0; AT + packet.len()];
-    packet.write(None, &mut bytes[AT..]).expect("it fits");
+    let seal = key.map(|it| it.between(LEAF.into(), OWN.into()));
+    packet.write(seal, &mut bytes[AT..]).expect("it fits");
     frame::emit_compute(&mut bytes, &flow, 4795, packet.len());
     pool.take_filled(&bytes).expect("a frame")
 }
@@ -374,5 +380,74 @@ fn members_that_cannot_speak_lose_the_switch() {
         }
         let lost = Some(EndReason::SwitchLost);
         assert_eq!(standing(&engine), ("over", lost), "without a way: {no_way}");
+    }
+}
+
+/// HT-50: answers that come to a member a moment after its end (LEFT once more, where LEAVE was
+/// sent again) are lost under a name of their own, and only those with the tag of its job:
+/// strangers keep theirs. After a while nobody is expected to say anything any more.
+#[test]
+fn members_that_have_ended_are_remembered() {
+    for secret in [None, Some(Secret([7; 32]))] {
+        let key = secret.as_ref().map(|it| Key::of_job(&it.0, 5));
+        let collective = CollectiveConfig { secret, ..config() };
+        let (_, mut pool, request) = engine();
+        let mut engine = Engine::<HeapMemory>::new(EngineConfig {
+            collective: Some(collective),
+            ..EngineConfig::default()
+        });
+        let domain = engine.create_domain().expect("room");
+        let cq = engine.create_completion_queue().expect("room");
+        let begin = Time::from_nanos(1_000_000);
+        engine.begin_turn(begin);
+        let ids = [3, 2].map(|rank| {
+            let request = MemberRequest {
+                domain,
+                cq,
+                rank,
+                ..request
+            };
+            engine.create_member(&request).expect("room")
+        });
+        let own = key.as_ref();
+        let mut hear = |engine: &mut Engine<HeapMemory>, rank, key, message, now| {
+            let before = engine.statistics().drops.clone();
+            let frame = frame_by(&mut pool, rank, key, message);
+            engine.receive(frame, &mut pool, now);
+            let after = &engine.statistics().drops;
+            let mut lost = after.iter().filter(|(it, count)| *count > before.get(*it));
+            lost.next().map(|it| it.0)
+        };
+        engine.destroy_member(ids[0]).expect("it is there");
+        assert_eq!(hear(&mut engine, 3, own, Message::Left, begin), None);
+        assert_eq!(engine.members().count(), 1, "the other one");
+        let now = begin + Span::from_secs(9);
+        let ended = Some(DropReason::CollectiveEnded);
+        assert_eq!(hear(&mut engine, 3, own, Message::Left, now), ended);
+        let upward = Some(DropReason::CollectiveUpward);
+        assert_eq!(hear(&mut engine, 3, own, Message::KeepAlive, now), upward);
+        let stranger = Some(DropReason::CollectiveMember);
+        assert_eq!(hear(&mut engine, 1, own, Message::Left, now), stranger);
+        if own.is_some() {
+            let wrong = Some(DropReason::CollectiveKey);
+            assert_eq!(hear(&mut engine, 3, None, Message::Left, now), wrong);
+        }
+        let now = begin + Span::from_secs(10);
+        assert_eq!(hear(&mut engine, 3, own, Message::Left, now), stranger);
+        // However many end, so many are remembered, the last ones.
+        for _ in 0..300 {
+            engine.begin_turn(now);
+            let request = MemberRequest {
+                domain,
+                cq,
+                rank: 1,
+                ..request
+            };
+            let id = engine.create_member(&request).expect("the last one left");
+            engine.destroy_member(id).expect("it is there");
+            assert_eq!(hear(&mut engine, 1, own, Message::Left, now), None);
+        }
+        assert_eq!(hear(&mut engine, 1, own, Message::Left, now), ended);
+        assert_eq!(engine.members.remembered(), 256);
     }
 }

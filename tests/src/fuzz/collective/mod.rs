@@ -517,6 +517,7 @@ mod tests {
             DropReason::CollectiveSource,
             DropReason::CollectiveKey,
             DropReason::CollectiveMember,
+            DropReason::CollectiveEnded,
             DropReason::CollectiveUpward,
             DropReason::CollectiveEpoch,
             DropReason::CollectivePhase,

@@ -489,3 +489,44 @@ fn wrong_messages_are_dropped_by_reason() {
     let of = |payload| (EPOCH, Message::Admit(Terms { payload, ..terms }));
     dropped(&mut world, DropReason::CollectiveTerms, &[of(4), of(257)]);
 }
+
+/// HT-50: what comes to a member that leaves, or is over, was under way or came twice. It is lost
+/// under a name of its own, as it is no sign of anything wrong, and changes nothing.
+#[test]
+fn what_comes_after_the_end_has_its_own_name() {
+    let mut world = amid();
+    let terms = Terms {
+        slots: 16,
+        payload: 256,
+        lease_millis: 2_000,
+        generation: GENERATION,
+    };
+    let (member, now) = (&mut world.members[0], world.now);
+    member.close(now);
+    assert_eq!(member.phase(), Phase::Leaving);
+    let late = |world: &mut World, message: Message<'_>| {
+        let key = Key::of_job(&super::leaf::SECRET, super::leaf::JOB);
+        let packet = Packet {
+            flags: Flags::default(),
+            job: super::leaf::JOB,
+            epoch: EPOCH,
+            rank: 0,
+            message,
+        };
+        let mut bytes = vec![0; packet.len()];
+        let seal = Some(key.between(SWITCH, HOST));
+        packet.write(seal, &mut bytes).expect("it fits");
+        world.deliver(0, &bytes);
+        world.drops.pop()
+    };
+    let ended = Some(DropReason::CollectiveEnded);
+    let finished = Message::Error(verdict(Reason::Finished, None));
+    for message in [Message::Alive, Message::Admit(terms)] {
+        assert_eq!(late(&mut world, message), ended, "{message:?}");
+    }
+    assert_eq!(late(&mut world, Message::Left), None);
+    for message in [Message::Left, Message::Alive, finished] {
+        assert_eq!(world.members[0].phase(), Phase::Over);
+        assert_eq!(late(&mut world, message), ended, "{message:?}");
+    }
+}

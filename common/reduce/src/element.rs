@@ -31,6 +31,19 @@ impl Operation {
         Self::Xor,
     ];
 
+    /// Its name, for people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Product => "product",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::And => "and",
+            Self::Or => "or",
+            Self::Xor => "xor",
+        }
+    }
+
     /// The bit that stands for it where operations are listed.
     pub const fn bit(self) -> u8 {
         1 << (self as u8)
@@ -80,6 +93,20 @@ impl Element {
         Self::F32,
         Self::F64,
     ];
+
+    /// Its name, for people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        }
+    }
 
     /// The bit that stands for it where types are listed.
     pub const fn bit(self) -> u8 {

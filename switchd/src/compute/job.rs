@@ -1,7 +1,10 @@
 //! A job: its members, its parents, its slots.
 //!
 //! ```text
-//!   first JOIN           all here, and the parents admit
+//!   an operator              nobody comes
+//!  ───────────▶ Reserved ─────────────────▶
+//!                  │ first JOIN
+//!   first JOIN     ▼     all here, and the parents admit
 //!  ───────────▶ Forming ────────────────────────────────▶ Running
 //!                  │ somebody is missing, a parent refuses,  │ lease, mismatch, LEAVE, parent,
 //!                  │ a newer generation, the operator        │ newer generation, the operator
@@ -47,6 +50,8 @@ impl Member {
 /// Where a job is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// An operator keeps room for it, until this time.
+    Reserved(Time),
     Forming,
     Running,
     /// How it ended, and whether it ever ran.
@@ -57,8 +62,9 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: u32,
-    /// Where the JOIN arrived that it began with.
-    pub(super) founder: PortId,
+    /// Where the JOIN arrived that it began with; nowhere if an operator had it reserved, so that
+    /// it counts for no port.
+    pub(super) founder: Option<PortId>,
     pub(super) epoch: u32,
     pub(super) key: Option<Key>,
     /// What its members agree about, and the smallest of what they want.
@@ -108,6 +114,11 @@ impl Job {
     /// Whether it is only remembered.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over(..))
+    }
+
+    /// Whether no member has come so far.
+    pub(super) fn is_reserved(&self) -> bool {
+        matches!(self.phase, Phase::Reserved(_))
     }
 
     /// Whether all members are here.
@@ -173,12 +184,13 @@ impl Job {
     /// Whether all members that there are joined through the port that it was begun from.
     pub(super) fn is_of_one_port(&self) -> bool {
         let mut members = self.members.iter().flatten();
-        members.all(|member| member.peer.port == self.founder)
+        members.all(|member| Some(member.peer.port) == self.founder)
     }
 
     /// As operators see it.
     pub(super) fn row(&self, now: Time) -> JobRow {
         let (state, blamed) = match self.phase {
+            Phase::Reserved(_) => ("reserved", None),
             Phase::Forming => ("forming", None),
             Phase::Running => ("running", None),
             Phase::Over(verdict, _) => (verdict.reason.label(), verdict.blamed()),
@@ -192,11 +204,18 @@ impl Job {
             blamed,
             members: (self.present().count(), self.terms.size),
             parents: self.parents.len(),
-            slots: self.slots.count,
+            slots: match self.phase {
+                Phase::Reserved(_) => self.terms.slots,
+                _ => self.slots.count,
+            },
             open: self.slots.open,
             memory: self.memory,
             deterministic: self.terms.deterministic,
             age: now.since(self.since),
+            expires: match self.phase {
+                Phase::Reserved(until) => Some(until.since(now)),
+                _ => None,
+            },
         }
     }
 }

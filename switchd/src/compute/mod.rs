@@ -26,7 +26,7 @@ mod slots;
 mod tests;
 
 pub use backlog::{Backlog, TURN, job_of};
-pub use engine::{Datagram, Engine, Outbox};
+pub use engine::{Datagram, Engine, NotReserved, Outbox, Reservation};
 pub use notice::{Happening, Notice};
 pub use peer::Peer;
 pub use settings::Settings;

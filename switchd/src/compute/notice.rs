@@ -24,6 +24,17 @@ pub struct Notice {
 /// What happens to jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happening {
+    /// An operator has reserved what it needs.
+    Reserved {
+        /// Members.
+        members: u16,
+        /// Slots.
+        slots: u16,
+        /// How long its first member may take to come.
+        lease: Span,
+    },
+    /// Nobody joined what was reserved.
+    Unused,
     /// All members are here, and it runs.
     Runs {
         /// Members.

@@ -4,7 +4,7 @@
 //! Root and the socket's group may ask. Bytes that are no request are answered with an error and
 //! counted.
 
-use super::api::{Answer, Request, Response, Topic};
+use super::api::{Answer, CreateJobRequest, JobRow, Request, Response, Topic};
 use super::state::State;
 use super::trace::trace;
 use common::admin::{Listener, TooLong};
@@ -51,6 +51,12 @@ async fn handle(line: Result<Vec<u8>, TooLong>, state: &Mutex<State>) -> Respons
                     Response::Ok(Answer::Trace(traced))
                 });
         }
+        Ok(Request::CreateJob(wanted)) => {
+            lock(state).admin_requests += 1;
+            return create_job(wanted, state)
+                .await
+                .map_or_else(Response::Error, |row| Response::Ok(Answer::Jobs(vec![row])));
+        }
         Ok(request) => gather(request, state).await,
         Err(_) => {}
     }
@@ -80,6 +86,18 @@ async fn gather(request: &Request, state: &Mutex<State>) {
     }
 }
 
+/// Has a job reserved. Its row.
+async fn create_job(wanted: &CreateJobRequest, state: &Mutex<State>) -> Result<JobRow, String> {
+    let begun = lock(state).begin_to_create(wanted)?;
+    for _ in 0..LOOKS {
+        if let Some(row) = begun.end() {
+            return row;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Err(begun.unanswered())
+}
+
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -106,6 +124,7 @@ fn answer(state: &mut State, request: &Request) -> Result<Answer, String> {
         | Request::Trace(_)
         | Request::Hold(_)
         | Request::EnablePfc { .. }
+        | Request::CreateJob(_)
         | Request::DeleteJob { .. }
         | Request::Reload => {}
     }
@@ -147,11 +166,23 @@ mod tests {
             wait_milliseconds: 5,
             pcap: true,
         });
+        let create = Request::CreateJob(CreateJobRequest {
+            job: 7,
+            members: 4,
+            slots: 64,
+            payload: 1400,
+            operations: vec!["sum".to_owned()],
+            types: Vec::new(),
+            deterministic: true,
+            trees: 2,
+            lease_seconds: 60,
+        });
         for request in [
             show,
             covering,
             hold,
             trace,
+            create,
             Request::ClearCounters,
             Request::ClearWatermarks,
             Request::Reload,

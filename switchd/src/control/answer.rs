@@ -31,6 +31,9 @@ impl State {
             Request::Trace(_) => {
                 return Err("a trace takes time: it has its own answer".to_owned());
             }
+            Request::CreateJob(_) => {
+                return Err("a worker reserves a job: it has its own answer".to_owned());
+            }
             Request::Reload => Answer::Reloaded(self.reload()?),
             Request::ClearCounters => {
                 self.baseline = Baseline::new(

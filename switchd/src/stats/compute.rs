@@ -36,7 +36,7 @@ pub struct ComputeStats {
     pub unsent: Counter,
     /// What happened to jobs and was not told, because too much did.
     pub untold: Counter,
-    /// Jobs that form or run now.
+    /// Jobs that are reserved, form or run now.
     pub jobs: Counter,
     /// Versions of slots that are in use now.
     pub slots_open: Counter,
@@ -73,7 +73,7 @@ pub struct JobRow {
     pub epoch: u32,
     /// The attempt of its members.
     pub generation: u32,
-    /// `forming`, `running`, or why it is over.
+    /// `reserved`, `forming`, `running`, or why it is over.
     pub state: &'static str,
     /// It is only remembered.
     pub is_over: bool,
@@ -93,4 +93,6 @@ pub struct JobRow {
     pub deterministic: bool,
     /// How long it has been in its state.
     pub age: Span,
+    /// How long it stays reserved if nobody joins.
+    pub expires: Option<Span>,
 }

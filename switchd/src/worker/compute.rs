@@ -8,7 +8,7 @@
 
 use super::Worker;
 use super::dispatch::Origin;
-use super::events::WorkerEvent;
+use super::events::{Reserve, WorkerEvent};
 use super::jobs::{Frames, Message};
 use super::rings::Crossing;
 use crate::compute::{TURN, job_of};
@@ -167,6 +167,15 @@ impl<Q: QueueIo> Worker<Q> {
         }
         self.send_messages(now);
         true
+    }
+
+    /// Reserves what a job needs, for an operator, who is waiting for the answer.
+    pub(super) fn reserve_job(&mut self, reserve: &Reserve, now: Time) {
+        if let Some(compute) = &mut self.compute {
+            let reserved = compute.engine.reserve(&reserve.wanted, now);
+            reserve.answer.get_or_init(|| reserved);
+            self.tell_of_jobs();
+        }
     }
 
     /// Ends a job for an operator. If it is over by now, control is told of that anyway.

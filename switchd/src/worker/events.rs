@@ -1,12 +1,14 @@
 //! What a worker and control tell each other, beyond tables and counters.
 
-use crate::compute::{Engine, Notice};
+use crate::compute::{Engine, NotReserved, Notice, Reservation};
 use crate::flows::Observer;
 use crate::id::PortId;
 use crate::iqcn::Compensator;
+use crate::stats::JobRow;
 use crate::trace::Tracer;
 use crossbeam_channel::{Receiver, Sender};
 use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 
 /// What a worker tells control. Sent with `try_send`: one that does not fit is counted. A request
 /// is repeated when its reason occurs again; of a storm the counters and states tell what its event
@@ -123,6 +125,15 @@ impl<Q> QueueLink<Q> {
     }
 }
 
+/// A job that is to be reserved, and where the worker says what came of it: its row, or why not.
+#[derive(Debug)]
+pub struct Reserve {
+    /// What is wanted.
+    pub wanted: Reservation,
+    /// The answer.
+    pub answer: Arc<OnceLock<Result<JobRow, NotReserved>>>,
+}
+
 /// What control tells a worker, beyond the tables.
 #[derive(Debug)]
 pub enum WorkerCommand {
@@ -152,6 +163,8 @@ pub enum WorkerCommand {
     Compensate(Option<Box<Compensator>>),
     /// Reduce for jobs from now on.
     Compute(Box<Engine>),
+    /// Reserve what a job needs.
+    ReserveJob(Box<Reserve>),
     /// End this job, if the worker has it.
     DeleteJob(u32),
 }

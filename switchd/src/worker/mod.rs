@@ -329,6 +329,7 @@ impl<Q: QueueIo> Worker<Q> {
                     let ports = self.stats.ports.len();
                     self.compute = Some(Box::new(Compute::new(*engine, ports)));
                 }
+                WorkerCommand::ReserveJob(it) => self.reserve_job(&it, now),
                 WorkerCommand::DeleteJob(job) => self.delete_job(job, now),
                 WorkerCommand::Hold { port, classes } => {
                     if let Some(place) = self.ports.place_of(port) {

@@ -168,6 +168,10 @@ fn operators_see_jobs_and_end_them() {
         assert!(!output.status.success() && said.contains(why), "{said}");
     };
     refused(&rig, "8", "there is no job 8");
+    let output = rig.ctl_output(&["inc", "create", "7", "--members", "2"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let exists = "there is a job 7 already: running";
+    assert!(!output.status.success() && said.contains(exists), "{said}");
     rig.ctl(&["inc", "delete", "7"]);
     // 8: deleted, and nobody is to blame.
     assert_eq!(all.map(end), ["failed 8 65535", "failed 8 65535"]);
@@ -192,4 +196,77 @@ fn operators_see_jobs_and_end_them() {
         !output.status.success() && said.contains("compute is off"),
         "{said}"
     );
+}
+
+/// SW-42: an operator reserves a job: it has the only place, so no other one begins; members that
+/// come run it, one that wants another job than was reserved is refused; what nobody joins ends.
+#[test]
+fn operators_reserve_jobs() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("inr");
+    let only = [
+        "compute.enabled=true",
+        "compute.remembered_seconds=2",
+        "compute.jobs=1",
+    ];
+    rig.start(&only);
+    let create = |rig: &Rig, words: &[&str]| {
+        let words = [&["inc", "create"], words].concat();
+        let output = rig.ctl_output(&words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), said)
+    };
+    let wrong = create(&rig, &["7", "--members", "65"]);
+    assert!(
+        !wrong.0 && wrong.1.contains("is not from 1 to 64"),
+        "{wrong:?}"
+    );
+    let (is_done, said) = create(&rig, &["8", "--members", "2", "--lease", "2"]);
+    assert!(is_done, "{said}");
+    let full = create(&rig, &["7", "--members", "2"]);
+    assert!(!full.0 && full.1.contains("too_many_jobs"), "{full:?}");
+    let rows = jobs(&rig);
+    assert_eq!(
+        (&rows[0]["job"], &rows[0]["state"]),
+        (&8.into(), &"reserved".into())
+    );
+    // 10: too_many_jobs. The place is job 8's.
+    assert_eq!(end(member(&rig, "a", 1, "live")), "refused 10");
+    eventually("end of what nobody joined", || jobs(&rig).is_empty());
+
+    let (is_done, said) = create(&rig, &["7", "--members", "3"]);
+    assert!(is_done, "{said}");
+    // 15: wrong_terms. These are two.
+    assert_eq!(end(member(&rig, "a", 1, "live")), "refused 15");
+    rig.ctl(&["inc", "delete", "7"]);
+    let limits = [
+        "--members",
+        "2",
+        "--slots",
+        "4",
+        "--operations",
+        "sum",
+        "--types",
+        "f32",
+    ];
+    let (is_done, said) = create(&rig, &[&["7"], &limits[..]].concat());
+    assert!(is_done, "{said}");
+    let all = ["a", "b"].map(|side| member(&rig, side, 2_000, "live"));
+    assert_eq!(all.map(end), ["done 2000", "done 2000"]);
+    let events = rig.ctl(&["events"]);
+    let texts = events
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|it| it["text"].as_str());
+    let texts: Vec<_> = texts.flatten().collect();
+    for told in [
+        "job 8 is reserved: 2 members, 256 slots, for 2s",
+        "job 8 is over: nobody joined what was reserved",
+        "job 7 runs: 2 members, 4 slots, 0 switches above",
+    ] {
+        assert!(texts.contains(&told), "{texts:?}");
+    }
 }

@@ -65,6 +65,7 @@ fn form(context: &Context, attr: &HostdGroupAttr, root: Option<IpAddr>) -> Resul
 /// # Safety
 /// The pointers are as the header asks.
 #[unsafe(no_mangle)]
+        job: None,
 pub(crate) unsafe extern "C" fn hostd_group_create(
     context: *mut HostdContext,
     attr: *const HostdGroupAttr,

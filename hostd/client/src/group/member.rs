@@ -31,16 +31,21 @@ pub struct GroupOptions {
     /// again; twice as long after each attempt in vain, up to 64 times. Zero: for ever. That of
     /// rank 0 counts.
     pub again: Duration,
+    /// The number of the group's job at the switches, for one that an operator has reserved there
+    /// (`switchctl inc create`). Without it it is drawn at random. That of rank 0 counts. No two
+    /// groups may have the same at a time.
+    pub job: Option<u32>,
 }
 
 impl Default for GroupOptions {
-    /// 30 s to join, 30 s without progress, 32 KiB, 1 s.
+    /// 30 s to join, 30 s without progress, 32 KiB, 1 s, any job.
     fn default() -> Self {
         Self {
             join_timeout: Duration::from_secs(30),
             timeout: Duration::from_secs(30),
             segment: 32 << 10,
             again: Duration::from_secs(1),
+            job: None,
         }
     }
 }

@@ -35,6 +35,17 @@ pub(super) fn wait_at(context: &Context, port: u16) -> Result<Listener, Error> {
     context.listen(IpAddr::from(Ipv6Addr::UNSPECIFIED), port, BACKLOG)
 }
 
+/// The name of a group: the number of its job at the switches, and more that is random.
+fn name(job: Option<u32>, random: u64) -> u64 {
+    let own = job.map_or(random >> 32, u64::from);
+    own << 32 | random & 0xffff_ffff
+}
+
+/// The job of a group of this name.
+fn job_of(name: u64) -> u32 {
+    u32::try_from(name >> 32).unwrap_or(0)
+}
+
 impl Group {
     /// Forms a group as rank 0: waits at `port` until the other `size` − 1 members have joined.
     ///
@@ -83,7 +94,7 @@ impl Group {
             return Err(GroupError::Argument(text.to_owned()));
         }
         let mut group = Self::new(context, listener, 0, size, options)?;
-        group.id = RandomState::new().hash_one(Instant::now());
+        group.id = name(options.job, RandomState::new().hash_one(Instant::now()));
         let here = IpAddr::from(Ipv6Addr::UNSPECIFIED);
         group.members = vec![SocketAddr::new(here, group.listener.port()); size];
         Ok(group)
@@ -121,8 +132,7 @@ impl Group {
 
     /// Tells the members who is where.
     pub(super) fn end_gathering(&mut self) -> Result<(), GroupError> {
-        let job = u32::try_from(self.id >> 32).unwrap_or(0);
-        let seats = seats(job, &self.leaves);
+        let seats = seats(job_of(self.id), &self.leaves);
         for rank in 1..self.size {
             let table = Message::Table {
                 group: self.id,
@@ -391,5 +401,20 @@ impl Group {
             return Err(Refusal::RankTaken);
         }
         Ok((rank, port, leaf))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// HT-50, SW-42: a group has the job that it was told, or one that is drawn; two groups of one
+    /// job have different names all the same.
+    #[test]
+    fn names_have_the_job() {
+        let random = 0x0123_4567_89ab_cdef;
+        assert_eq!(job_of(name(None, random)), 0x0123_4567);
+        assert_eq!(job_of(name(Some(7), random)), 7);
+        assert_ne!(name(Some(7), random), name(Some(7), random + 1));
     }
 }

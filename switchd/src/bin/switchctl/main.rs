@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use switchd::control::api::{
-    Answer, HoldRequest, Request, Response, ShowRequest, Topic, TraceReport, TraceRequest,
-    WantedRoutes,
+    Answer, CreateJobRequest, HoldRequest, Request, Response, ShowRequest, Topic, TraceReport,
+    TraceRequest, WantedRoutes,
 };
 
 const DAEMON: Daemon = Daemon {
@@ -78,11 +78,44 @@ enum Command {
 enum Inc {
     /// Jobs that form, run, or were over a moment ago
     Jobs,
+    /// Reserve what a job needs: a place, and memory that no other job gets. Its members join as
+    /// always; one that wants more than was reserved is refused. It ends if none comes in time
+    Create(Create),
     /// End a job: all its members get an error
     Delete {
         /// Its number
         job: u32,
     },
+}
+
+#[derive(Debug, Args)]
+struct Create {
+    /// The number that its members will name
+    job: u32,
+    /// Members at this switch, 1 to 64; of a spine its leaves
+    #[arg(long)]
+    members: u16,
+    /// Slots, 1 to 32768; fewer are granted if there is no memory for so many
+    #[arg(long, default_value_t = 256)]
+    slots: u16,
+    /// Most bytes of a vector in a chunk, a multiple of 8 up to 1400
+    #[arg(long, default_value_t = 1400)]
+    payload: u16,
+    /// Operations that members may want, all if none is named: sum, product, min, max, and, or, xor
+    #[arg(long, value_delimiter = ',')]
+    operations: Vec<String>,
+    /// Types that members may want, all if none is named: i32, i64, u32, u64, f16, bf16, f32, f64
+    #[arg(long, value_delimiter = ',')]
+    types: Vec<String>,
+    /// Members may want floats added in the order of the ranks, which takes more memory
+    #[arg(long)]
+    deterministic: bool,
+    /// Switches above that members may want, of those that this switch is configured with
+    #[arg(long, default_value_t = 0)]
+    trees: u16,
+    /// Seconds in which the first member must come, up to a day
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    lease: u32,
 }
 
 impl Inc {
@@ -93,6 +126,17 @@ impl Inc {
                 prefix: None,
                 names: Vec::new(),
                 limit: None,
+            }),
+            Self::Create(create) => Request::CreateJob(CreateJobRequest {
+                job: create.job,
+                members: create.members,
+                slots: create.slots,
+                payload: create.payload,
+                operations: create.operations.clone(),
+                types: create.types.clone(),
+                deterministic: create.deterministic,
+                trees: create.trees,
+                lease_seconds: create.lease,
             }),
             Self::Delete { job } => Request::DeleteJob { job: *job },
         }

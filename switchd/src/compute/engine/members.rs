@@ -45,6 +45,9 @@ impl Engine {
         out: &mut impl Outbox,
     ) -> Result<(), DropReason> {
         let job = &self.jobs[at];
+        if job.is_reserved() {
+            return self.join_reserved(at, (datagram, packet), join, now, out);
+        }
         let (generation, phase) = (job.terms.generation, job.phase);
         let is_over = job.is_over();
         if join.generation > generation {
@@ -153,7 +156,7 @@ impl Engine {
     }
 
     /// Tells somebody that there is no place in the job.
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         (datagram, packet): (&Datagram<'_>, &Packet<'_>),
         at: usize,

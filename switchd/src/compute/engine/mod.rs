@@ -2,6 +2,9 @@
 
 mod members;
 mod parents;
+mod reserve;
+
+pub use reserve::{NotReserved, Reservation};
 
 use super::job::{Job, Member, Phase};
 use super::notice::{Happening, Notice, Notices};
@@ -100,7 +103,10 @@ impl Engine {
     ) -> Result<(), DropReason> {
         let read = Packet::read(datagram.bytes);
         let packet = read.map_err(|_| DropReason::ComputeMalformed)?;
-        let Some(at) = self.jobs.iter().position(|job| job.id == packet.job) else {
+        // Of a job that is only reserved nobody can be a member.
+        let is_join = matches!(packet.message, Message::Join(_));
+        let is_it = |job: &Job| job.id == packet.job && (is_join || !job.is_reserved());
+        let Some(at) = self.jobs.iter().position(is_it) else {
             return self.receive_unknown(&datagram, &packet, now, out);
         };
         let key = self.jobs[at].key.as_ref();
@@ -242,8 +248,10 @@ impl Engine {
                 Phase::Forming => self.tend_forming(at, now, out),
                 Phase::Running => self.tend_running(at, now, out),
                 Phase::Over(..) => self.tend_parting(at, now, out),
+                Phase::Reserved(_) => {}
             }
         }
+        self.end_unused(now);
         let remembered = self.settings.remembered;
         let is_old = |job: &Job| job.is_over() && now.since(job.since) >= remembered;
         self.jobs.retain(|job| !is_old(job));
@@ -276,8 +284,12 @@ impl Engine {
         let Some(at) = self.jobs.iter().position(is_it) else {
             return false;
         };
-        let verdict = self.jobs[at].verdict(Reason::Deleted, None);
-        self.end(at, verdict, now, out);
+        if self.jobs[at].is_reserved() {
+            self.give_back(at, Reason::Deleted, now);
+        } else {
+            let verdict = self.jobs[at].verdict(Reason::Deleted, None);
+            self.end(at, verdict, now, out);
+        }
         self.show();
         true
     }
@@ -332,7 +344,7 @@ impl Engine {
         let (mut live, mut forming, mut alone) = (0, 0, 0);
         for job in self.jobs.iter().filter(|job| !job.is_over()) {
             live += 1;
-            let is_own = job.founder == port;
+            let is_own = job.founder == Some(port);
             forming += usize::from(is_own && job.phase == Phase::Forming);
             alone += usize::from(is_own && job.is_of_one_port());
         }
@@ -342,9 +354,16 @@ impl Engine {
     /// Bytes that a job may take which begins from a port, in place of another one or beside all:
     /// so much that the jobs which were begun there and form, or have no member elsewhere, leave as
     /// much memory free as they have. So they have what nobody else uses, but never more than half.
+    /// In place of one that is reserved it has what was reserved.
     fn room(&self, port: PortId, instead: Option<usize>) -> usize {
+        let reserved = instead
+            .map(|at| &self.jobs[at])
+            .filter(|job| job.is_reserved());
+        if let Some(job) = reserved {
+            return job.memory;
+        }
         let of_port = |(at, job): &(usize, &Job)| {
-            let is_its = job.founder == port && instead != Some(*at);
+            let is_its = job.founder == Some(port) && instead != Some(*at);
             is_its && (job.phase == Phase::Forming || job.is_of_one_port())
         };
         let jobs = self.jobs.iter().enumerate().filter(of_port);
@@ -423,7 +442,7 @@ impl Engine {
         self.epoch = self.epoch.wrapping_add(1).max(1);
         Ok(Job {
             id: packet.job,
-            founder: datagram.peer.port,
+            founder: Some(datagram.peer.port),
             epoch,
             key,
             slots: Slots::new(0, 0, terms.size, false, allowed(&terms)),
@@ -504,7 +523,7 @@ impl Engine {
         let has_run = match job.phase {
             Phase::Over(..) => return,
             Phase::Running => true,
-            Phase::Forming => false,
+            Phase::Forming | Phase::Reserved(_) => false,
         };
         self.free += job.memory;
         job.memory = 0;

@@ -6,6 +6,7 @@ mod differ;
 mod ends;
 mod loss;
 mod plan;
+mod reserve;
 mod world;
 
 use common::time::Span;

@@ -14,7 +14,7 @@ pub use crate::trace::{Shown, Totals};
 pub use aiecn::{AiEcnChange, AiEcnFeatures, AiEcnReport, AiEcnRow, Marks};
 pub use bridge::{BridgeRow, StationRow};
 pub use common::schedulers::SchedulerRow;
-pub use compute::JobRow;
+pub use compute::{CreateJobRequest, JobRow};
 pub use csig::{CsigRow, IntRow};
 pub use flows::{FlowDirection, FlowRow};
 pub use iqcn::IqcnRow;
@@ -52,6 +52,8 @@ pub enum Request {
     Reload,
     /// Follow packets through the switch.
     Trace(TraceRequest),
+    /// Reserve what a job of in-network compute needs.
+    CreateJob(CreateJobRequest),
     /// End a job of in-network compute.
     DeleteJob {
         /// Its number.

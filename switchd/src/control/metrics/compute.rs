@@ -82,9 +82,11 @@ const COUNTERS: [OfCompute; 14] = [
 ];
 
 const GAUGES: [OfCompute; 4] = [
-    ("switchd_compute_jobs", "Jobs that form or run.", |it| {
-        &it.jobs
-    }),
+    (
+        "switchd_compute_jobs",
+        "Jobs that are reserved, form or run.",
+        |it| &it.jobs,
+    ),
     (
         "switchd_compute_slots_open",
         "Versions of slots that are in use.",

@@ -45,6 +45,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         join_timeout: options.timeout,
         timeout: options.timeout,
         segment: options.segment,
+        job: options.job,
         ..GroupOptions::default()
     };
     let mut group = if options.rank == 0 {

@@ -46,23 +46,15 @@ impl From<Algorithm> for group::Algorithm {
 }
 
 fn element(text: &str) -> Result<Element, String> {
-    let named = |element: &Element| format!("{element:?}").eq_ignore_ascii_case(text);
-    let names = || {
-        Element::ALL
-            .map(|it| format!("{it:?}").to_lowercase())
-            .join(", ")
-    };
+    let named = |element: &Element| element.label().eq_ignore_ascii_case(text);
+    let names = || Element::ALL.map(Element::label).join(", ");
     let found = Element::ALL.into_iter().find(named);
     found.ok_or_else(|| format!("the types are {}", names()))
 }
 
 fn operation(text: &str) -> Result<Operation, String> {
-    let named = |operation: &Operation| format!("{operation:?}").eq_ignore_ascii_case(text);
-    let names = || {
-        Operation::ALL
-            .map(|it| format!("{it:?}").to_lowercase())
-            .join(", ")
-    };
+    let named = |operation: &Operation| operation.label().eq_ignore_ascii_case(text);
+    let names = || Operation::ALL.map(Operation::label).join(", ");
     let found = Operation::ALL.into_iter().find(named);
     found.ok_or_else(|| format!("the operations are {}", names()))
 }
@@ -170,6 +162,10 @@ pub(crate) struct Options {
     /// Bytes that are sent and reduced at once.
     #[arg(long, default_value = "32K", value_parser = length)]
     pub(crate) segment: usize,
+    /// Number of the job at the switches, for one that is reserved there (`switchctl inc create`);
+    /// drawn at random without it.
+    #[arg(long)]
+    pub(crate) job: Option<u32>,
     /// Seconds for which members wait for each other.
     #[arg(long, default_value = "30", value_parser = seconds)]
     pub(crate) timeout: Duration,
@@ -216,9 +212,9 @@ impl Options {
     /// What is reduced are whole elements, of a type that the operation takes.
     fn check_elements(&self) -> Result<(), String> {
         let (operation, element) = (self.operation, self.element);
-        let name = format!("{element:?}").to_lowercase();
+        let name = element.label();
         if !operation.takes(element) {
-            let operation = format!("{operation:?}").to_lowercase();
+            let operation = operation.label();
             return Err(format!("--operation {operation} is not for --type {name}"));
         }
         let width = element.len();

@@ -17,6 +17,7 @@ const COLUMNS: &[&str] = &[
     ">epoch",
     ">generation",
     ">age, s",
+    ">ends in, s",
 ];
 
 /// Jobs.
@@ -44,5 +45,6 @@ fn line(row: &JobRow) -> Vec<String> {
         row.epoch.to_string(),
         row.generation.to_string(),
         format!("{:.1}", row.age_seconds),
+        or_dash(row.expires_seconds.map(|it| format!("{it:.1}")).as_ref()),
     ]
 }

@@ -564,6 +564,11 @@ enum hostd_group_flags {
                                     * hosts for ever, and `again_ms` does not count */
 };
 
+/* What a member that can talk to the others by other means says to all: whether it is `able` to take part, for
+ * its own host does not refuse what that needs. It returns when all have said so: the lowest rank that is not
+ * able, or -1 if all are. */
+typedef int (*hostd_agree)(void *argument, int able);
+
 /* What a member joins with. Zeros choose what is usual, unless it says otherwise. */
 struct hostd_group_attr {
     uint32_t rank;                   /* of this member */
@@ -581,6 +586,11 @@ struct hostd_group_attr {
     uint32_t again_ms;               /* of rank 0: for how long a group that the switches failed stays between
                                       * the hosts before it tries them again, twice as long after each
                                       * attempt in vain, up to 64 times; 0: 1 s */
+    hostd_agree agree;               /* called once with `agree_argument` by hostd_group_create, unless a pointer, the
+                                      * context or the address is wrong: so no member waits for one that cannot
+                                      * come. All members or none have it, and rank 0 a listener then; it must not
+                                      * call with the group. NULL: none waits for more than `join_timeout_ms` */
+    void *agree_argument;
 };
 
 /* Elements of vectors, in the order of this machine's bytes. */

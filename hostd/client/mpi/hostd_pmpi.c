@@ -18,6 +18,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include <hostd.h>
+#include <limits.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -38,7 +39,7 @@ enum { TIMEOUT_S = 24 * 3600, TIMEOUT_MAX_S = 4000000 };
 enum { EAGER = 200, SLEEP_NS = 20000 };
 
 /* For how long a process whose group did not form leaves other communicators to MPI, in seconds, unless it gives
- * a group back: what was lacking, as a quota, still is, and to find out takes JOIN_MS. */
+ * a group back: what was lacking, as a quota, still is. */
 enum { AGAIN_S = 600 };
 
 /* How often the thread looks after each group. */
@@ -259,6 +260,24 @@ static int all(MPI_Comm comm, int yes)
     return PMPI_Allreduce(&yes, &agreed, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && agreed;
 }
 
+/* Members that form a group, and whether this one has said that it is able to. */
+struct meeting_of {
+    MPI_Comm comm;
+    int rank, said;
+};
+
+/* What hostd asks before it has anybody wait: the lowest rank whose own hostd refuses what it needs; -1: none. */
+static int agree(void *argument, int able)
+{
+    struct meeting_of *of = argument;
+    int odd = able ? INT_MAX : of->rank, lowest = of->rank;
+
+    of->said = 1;
+    if (PMPI_Allreduce(&odd, &lowest, 1, MPI_INT, MPI_MIN, of->comm) != MPI_SUCCESS)
+        return of->rank;
+    return lowest == INT_MAX ? -1 : lowest;
+}
+
 /* Rank 0 waits at a port that hostd chooses. */
 static struct hostd_listener *wait_there(struct meeting *meeting)
 {
@@ -289,6 +308,7 @@ static struct hostd_group *meet(MPI_Comm comm, int rank, int size)
     struct hostd_listener *listener = NULL;
     struct hostd_group *group = NULL;
     struct meeting meeting;
+    struct meeting_of of = {comm, rank, 0};
     int came = 0;
 
     memset(&meeting, 0, sizeof meeting);
@@ -304,7 +324,11 @@ static struct hostd_group *meet(MPI_Comm comm, int rank, int size)
     attr.listener = listener;
     attr.join_timeout_ms = JOIN_MS;
     attr.timeout_ms = timeout_ms;
+    attr.agree = agree;
+    attr.agree_argument = &of;
     came = hostd_group_create(context, &attr, &group) == 0;
+    if (!of.said)
+        agree(&of, 0);
     if (!came) {
         leave_to_mpi();
         if (listener != NULL) /* unless it was used up */

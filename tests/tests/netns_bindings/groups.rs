@@ -60,12 +60,19 @@ pub(crate) fn members(
 
 /// Starts the daemon of a host without a leaf.
 pub(crate) fn without_leaf(rig: &Rig, host: &str) {
+    with_config(rig, host, |all| {
+        let collective = all["collective"].as_table_mut().unwrap();
+        assert!(collective.remove("leaf").is_some());
+    });
+}
+
+/// Starts the daemon of a host with another configuration.
+pub(crate) fn with_config(rig: &Rig, host: &str, change: impl FnOnce(&mut toml::Table)) {
     rig.with_lab(|lab| {
         let path = lab::node_dir(lab.name(), host).join("hostd.toml");
         let text = std::fs::read_to_string(&path).unwrap();
         let mut all: toml::Table = text.parse().unwrap();
-        let collective = all["collective"].as_table_mut().unwrap();
-        assert!(collective.remove("leaf").is_some(), "{text}");
+        change(&mut all);
         std::fs::write(&path, all.to_string()).unwrap();
         lab.restart(host).unwrap();
     });

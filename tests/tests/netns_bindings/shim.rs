@@ -8,7 +8,7 @@ use lab::privileged;
 
 use crate::c;
 use crate::ends::Rig;
-use crate::groups::{RANKS, host, without_leaf};
+use crate::groups::{RANKS, host, with_config, without_leaf};
 use crate::mpi::Mpi;
 
 /// A program and the shim, compiled with MPICH.
@@ -107,4 +107,34 @@ fn collectives_without_switches_are_told_of_once() {
     assert!(wrong.contains("a host knows no leaf"), "{wrong}");
     let (said, wrong, well) = trouble.run("reduce", &["HOSTD_PMPI_QUIET=1"]);
     assert!(well && !wrong.contains("hostd:"), "{said}{wrong}");
+}
+
+/// HT-50: a rank whose own hostd refuses what it needs to form a group is named to the others
+/// before any of them waits: rank 0 here, which needs a queue pair for each of the three others and
+/// may have two. The program goes on by the MPI library.
+#[test]
+fn a_group_that_cannot_form_keeps_nobody_waiting() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::computing("mpiquota");
+    let trouble = Trouble::new(&rig);
+    with_config(&rig, host(0), |all| {
+        let quota = "[application.quota]\nqueue_pairs = 2\n";
+        let quota: toml::Table = quota.parse().unwrap();
+        let application = all["application"].as_table_mut().unwrap();
+        application.extend(quota["application"].as_table().unwrap().clone());
+    });
+    let begun = Instant::now();
+    let (said, wrong, well) = trouble.run("reduce", &[]);
+    let took = begun.elapsed();
+    assert!(
+        well && said.matches("done").count() == RANKS,
+        "{said}{wrong}"
+    );
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let named = "rank 0 cannot take part: its own host refuses";
+    assert_eq!(wrong.matches(named).count(), RANKS - 1, "{wrong}");
+    let complaints = wrong.matches("MPI's own collectives are used").count();
+    assert_eq!(complaints, RANKS, "{wrong}");
 }

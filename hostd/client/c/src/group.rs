@@ -9,6 +9,7 @@ use crate::member::{HostdIdle, Idle, Member};
 use crate::pointer::{Input, Output, Text};
 use hostd_client::group::{Group, GroupOptions};
 use hostd_client::{Context, Listener};
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -19,7 +20,28 @@ const DETERMINISTIC: u32 = 1;
 /// `HOSTD_GROUP_STAYS`.
 const STAYS: u32 = 2;
 
+/// Forms a group, or joins one. The others wait until this member has said whether it is able to:
+/// so it does in any case.
 fn form(context: &Context, attr: &HostdGroupAttr, root: Option<IpAddr>) -> Result<Member, Failure> {
+    let told = Cell::new(false);
+    let agree = |able: bool| {
+        told.set(true);
+        let odd = attr.agree?(attr.agree_argument, able.into());
+        usize::try_from(odd).ok()
+    };
+    let formed = meet(context, attr, root, &agree);
+    if !told.get() {
+        agree(false);
+    }
+    formed
+}
+
+fn meet(
+    context: &Context,
+    attr: &HostdGroupAttr,
+    root: Option<IpAddr>,
+    agree: impl FnOnce(bool) -> Option<usize>,
+) -> Result<Member, Failure> {
     if attr.flags & !(DETERMINISTIC | STAYS) != 0 {
         return Err(Failure::argument(format!("flags: {:#x}", attr.flags)));
     }
@@ -43,17 +65,29 @@ fn form(context: &Context, attr: &HostdGroupAttr, root: Option<IpAddr>) -> Resul
             0 => time(attr.again_ms, usual.again),
             _ => Duration::ZERO,
         },
+        job: None,
     };
-    let size = attr.size as usize;
+    let (rank, size) = (attr.rank as usize, attr.size as usize);
     let mut group = match root {
         Some(root) => {
             let root = SocketAddr::new(root, attr.port);
-            Group::join(context, root, attr.rank as usize, size, options)?
+            match attr.agree {
+                None => Group::join(context, root, rank, size, options)?,
+                Some(_) => Group::join_if(context, root, rank, size, options, agree)?,
+            }
+        }
+        None if attr.listener.is_null() && attr.agree.is_some() => {
+            return Err(Failure::argument(
+                "agree: rank 0 needs a listener".to_owned(),
+            ));
         }
         None if attr.listener.is_null() => Group::create(context, attr.port, size, options)?,
         None => {
             let listener = handle::take_alone::<Listener>(attr.listener)?;
-            Group::gather(context, listener, size, options)?
+            match attr.agree {
+                None => Group::gather(context, listener, size, options)?,
+                Some(_) => Group::gather_if(context, listener, size, options, agree)?,
+            }
         }
     };
     group.set_deterministic(attr.flags & DETERMINISTIC != 0);
@@ -65,7 +99,6 @@ fn form(context: &Context, attr: &HostdGroupAttr, root: Option<IpAddr>) -> Resul
 /// # Safety
 /// The pointers are as the header asks.
 #[unsafe(no_mangle)]
-        job: None,
 pub(crate) unsafe extern "C" fn hostd_group_create(
     context: *mut HostdContext,
     attr: *const HostdGroupAttr,

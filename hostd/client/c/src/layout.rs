@@ -1,6 +1,6 @@
 //! The structures of the header, field by field. `hostd.h` says what they mean.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 /// Bytes of an address as text (`HOSTD_ADDRESS_MAX`).
 pub(crate) const ADDRESS_MAX: usize = 48;
@@ -194,7 +194,12 @@ pub(crate) struct HostdGroupAttr {
     pub(crate) timeout_ms: u32,
     pub(crate) segment: u32,
     pub(crate) again_ms: u32,
+    pub(crate) agree: Option<HostdAgree>,
+    pub(crate) agree_argument: *mut c_void,
 }
+
+/// `hostd_agree`.
+pub(crate) type HostdAgree = extern "C" fn(*mut c_void, c_int) -> c_int;
 
 /// Text for a structure, cut to its room, with a zero behind it.
 pub(crate) fn text(of: &str) -> [c_char; ADDRESS_MAX] {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
 
 from ._completion import CompletionQueue
 from ._errors import address_text, check
@@ -97,6 +97,7 @@ class Context(Object):
         join_timeout: float = 30.0,
         timeout: float = 30.0,
         again: Optional[float] = 1.0,
+        agree: Optional[Callable[[bool], Optional[int]]] = None,
     ) -> Group:
         """Forms a group as rank 0, or joins it, and waits until all members have joined. ``root`` is the
         address of rank 0's host and the port where it waits, the same at all members; or at rank 0 a
@@ -106,6 +107,11 @@ class Context(Object):
         the switches failed stays between the hosts before it tries them again, twice as long after each
         attempt in vain, up to 64 times; None: for ever.
 
-        :raises GroupFailed: a member did not join in time, or rank 0 does not take this one.
+        Members that can tell one another something by other means do so in ``agree``, so that nobody waits for
+        one that cannot come. It is called once, unless ``root`` is wrong, before anybody waits: with whether
+        this member has what it needs of its own hostd. It waits for the others, and returns the lowest rank
+        that has not, or None. All members or none have it, and rank 0 a listener then.
+
+        :raises GroupFailed: a member did not join in time or is not able to, or rank 0 does not take this one.
         """
-        return Group(self._handle, rank, size, root, deterministic, join_timeout, timeout, again)
+        return Group(self._handle, rank, size, root, deterministic, join_timeout, timeout, again, agree)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
 
 from ._errors import Busy, Closed, Error, TimedOut, check
 from ._library import ffi, lib, text
@@ -62,6 +62,20 @@ def _milliseconds(seconds: float) -> int:
 
 def _wrong(text: str) -> Error:
     return Error(lib.HOSTD_ERR_ARGUMENT, text)
+
+
+def _agreement(agree: Callable[[bool], Optional[int]], rank: int, raised: List[BaseException]) -> Any:
+    """``agree`` for the library. What it raises is kept; then this member counts as not able."""
+
+    def told(_: Any, able: int) -> int:
+        try:
+            odd = agree(bool(able))
+        except BaseException as error:
+            raised.append(error)
+            return rank
+        return -1 if odd is None else odd
+
+    return ffi.callback("hostd_agree", told)
 
 
 class _Buffer:
@@ -157,6 +171,7 @@ class Group(Object):
         join_timeout: float,
         timeout: float,
         again: Optional[float],
+        agree: Optional[Callable[[bool], Optional[int]]],
     ) -> None:
         attr = ffi.new("struct hostd_group_attr *")
         attr.rank, attr.size = rank, size
@@ -175,8 +190,16 @@ class Group(Object):
             attr.listener = root._handle
         else:
             raise _wrong("only rank 0 waits with a listener; others need (address, port)")
+        raised: List[BaseException] = []
+        if agree is not None:
+            told = _agreement(agree, rank, raised)
+            attr.agree = told
         try:
             handle = create("group", lambda out: lib.hostd_group_create(context, attr, out))
+        except Error:
+            if raised:
+                raise raised[0] from None
+            raise
         finally:
             if not isinstance(root, tuple):
                 # Used up, unless the call itself was wrong: then this gives it back.

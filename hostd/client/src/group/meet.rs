@@ -165,21 +165,20 @@ impl Group {
             return Ok(false);
         }
         let segment = self.options.segment;
-        match self.admit(request, rank, segment) {
+        let link = Link::create(&self.context, &self.queue, rank, segment);
+        match link.and_then(|link| self.admit(request, link)) {
             Ok(link) => self.data[rank] = link,
             Err(error) => return Err(self.broken(error)),
         }
         Ok(self.data[rank].is_some())
     }
 
-    /// Begins to accept a connection; `None` if the peer has gone meanwhile.
+    /// Begins to accept a connection with this end of it; `None` if the peer has gone meanwhile.
     pub(super) fn admit(
         &self,
         mut request: ConnectRequest,
-        rank: usize,
-        segment: usize,
+        link: Link,
     ) -> Result<Option<Link>, Error> {
-        let link = Link::create(&self.context, &self.queue, rank, segment)?;
         request.answered = true;
         let accept = Ask::Accept {
             request: request.request,

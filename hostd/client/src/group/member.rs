@@ -103,6 +103,8 @@ pub struct Group {
     pub(super) members: Vec<SocketAddr>,
     /// The switches that members ask: of rank 0 all, of the others the own one, first.
     pub(super) leaves: Vec<Option<IpAddr>>,
+    /// Connections for control that wait to be used: see [`Group::join_if`].
+    pub(super) prepared: Vec<Option<Link>>,
     /// With rank 0, and of it with all: who is lost, who is to blame.
     pub(super) control: Vec<Option<Link>>,
     /// With those that segments are exchanged with; made when they are needed.

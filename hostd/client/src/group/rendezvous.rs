@@ -73,13 +73,64 @@ impl Group {
         size: usize,
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
-        let mut group = Self::begin_gathering(context, listener, size, options)?;
+        Self::begin_gathering(context, listener, size, options)?.meet(options)
+    }
+
+    /// As [`Self::gather`], for members that can tell one another whether they are able to take
+    /// part: see [`Self::join_if`].
+    ///
+    /// # Errors
+    /// As [`Self::gather`] and [`Self::join_if`].
+    pub fn gather_if(
+        context: &Context,
+        listener: Listener,
+        size: usize,
+        options: GroupOptions,
+        agree: impl FnOnce(bool) -> Option<usize>,
+    ) -> Result<Self, GroupError> {
+        let begun = Self::begin_gathering(context, listener, size, options);
+        Self::agreed(begun, 1..size, agree)?.meet(options)
+    }
+
+    fn meet(mut self, options: GroupOptions) -> Result<Self, GroupError> {
         let until = deadline(options.join_timeout);
-        while !group.gather_turn(until)? {
-            group.pause(until)?;
+        while !self.gather_turn(until)? {
+            self.pause(until)?;
         }
-        group.end_gathering()?;
-        Ok(group)
+        self.end_gathering()?;
+        Ok(self)
+    }
+
+    /// Has what it needs to meet `peers`, and lets all agree on whether they have.
+    fn agreed(
+        begun: Result<Self, GroupError>,
+        peers: std::ops::Range<usize>,
+        agree: impl FnOnce(bool) -> Option<usize>,
+    ) -> Result<Self, GroupError> {
+        let prepared = begun.and_then(|mut group| {
+            for peer in peers {
+                let link = Link::create(&group.context, &group.queue, peer, 0)?;
+                group.prepared[peer] = Some(link);
+            }
+            Ok(group)
+        });
+        let unable = agree(prepared.is_ok());
+        let group = prepared?;
+        match unable {
+            None => Ok(group),
+            Some(rank) => {
+                let cause = Cause::Unable;
+                Err(GroupError::Failed(Failure { rank, cause }))
+            }
+        }
+    }
+
+    /// A connection for control: one that waits, or a new one.
+    fn control_link(&mut self, peer: usize) -> Result<Link, Error> {
+        match self.prepared[peer].take() {
+            Some(link) => Ok(link),
+            None => Link::create(&self.context, &self.queue, peer, 0),
+        }
     }
 
     /// Rank 0 of a group that nobody has joined.
@@ -161,16 +212,42 @@ impl Group {
         size: usize,
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
-        let mut group = Self::begin_joining(context, rank, size, options)?;
+        Self::begin_joining(context, rank, size, options)?.enter(root, options)
+    }
+
+    /// As [`Self::join`], for members that can tell one another whether they are able to take part,
+    /// by MPI or in files, say. A member whose own hostd refuses what it needs cannot ask rank 0
+    /// for anything, so the others would wait for it until time is up.
+    ///
+    /// `agree` is called once, before anybody is asked: with whether
+    /// this member has what it needs, which is kept for it. It waits until all have called it, and
+    /// returns the lowest rank that has not, or nothing.
+    ///
+    /// # Errors
+    /// As [`Self::join`]. [`GroupError::Host`]: this member is the one. [`Cause::Unable`]: another
+    /// one is.
+    pub fn join_if(
+        context: &Context,
+        root: SocketAddr,
+        rank: usize,
+        size: usize,
+        options: GroupOptions,
+        agree: impl FnOnce(bool) -> Option<usize>,
+    ) -> Result<Self, GroupError> {
+        let begun = Self::begin_joining(context, rank, size, options);
+        Self::agreed(begun, 0..1, agree)?.enter(root, options)
+    }
+
+    fn enter(mut self, root: SocketAddr, options: GroupOptions) -> Result<Self, GroupError> {
         let until = deadline(options.join_timeout);
-        group.find(root, until)?;
-        while !group.join_turn(until)? {
+        self.find(root, until)?;
+        while !self.join_turn(until)? {
             let left = (until + GRACE).saturating_duration_since(Instant::now());
-            let waited = group.queue.wait(left.min(RETRY));
-            waited.map_err(|error| group.broken(error))?;
+            let waited = self.queue.wait(left.min(RETRY));
+            waited.map_err(|error| self.broken(error))?;
         }
-        group.end_joining(root)?;
-        Ok(group)
+        self.end_joining(root)?;
+        Ok(self)
     }
 
     /// A member that has asked nobody.
@@ -267,6 +344,7 @@ impl Group {
             deterministic: false,
             id: 0,
             members: Vec::new(),
+            prepared: none(),
             control: none(),
             data: none(),
             sequence: 0,
@@ -288,7 +366,7 @@ impl Group {
     /// Connects to rank 0.
     fn find(&mut self, root: SocketAddr, until: Instant) -> Result<(), GroupError> {
         loop {
-            let mut link = Link::create(&self.context, &self.queue, 0, 0)?;
+            let mut link = self.control_link(0)?;
             let left = until.saturating_duration_since(Instant::now());
             let answer = link.queue_pair.connect(root, self.hello(), left);
             if self.found(link, answer.map(drop), until)? {
@@ -355,7 +433,8 @@ impl Group {
             Ok((rank, port, leaf)) => {
                 self.members[rank] = SocketAddr::new(request.peer(), port);
                 self.leaves[rank] = leaf;
-                match self.admit(request, rank, 0) {
+                let link = self.control_link(rank);
+                match link.and_then(|link| self.admit(request, link)) {
                     Ok(link) => self.control[rank] = link,
                     Err(error) => return Err(self.broken(error)),
                 }

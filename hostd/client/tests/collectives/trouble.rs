@@ -6,7 +6,10 @@ use hostd_client::group::{
 };
 use hostd_client::{Access, Context};
 use std::io::Read;
+use std::net::Ipv6Addr;
 use std::process::Child;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Within which all others have the error.
@@ -320,4 +323,51 @@ fn groups_form_or_say_why_not() {
         let mut group = enter(&context, port, rank, 3, options).expect("the right ones join");
         group.barrier().expect("all are here");
     });
+}
+
+/// HT-50: members that can tell one another whether they are able to take part learn at once that
+/// one is not, for its own host refuses what it needs: a listener, or at rank 0 a queue pair for
+/// each of the others. Nobody waits for it.
+#[test]
+fn members_that_agree_wait_for_none_that_cannot_come() {
+    const SIZE: usize = 4;
+    let quotas = [
+        (3, "[application.quota]\nlisteners = 0\n"),
+        (0, "[application.quota]\nqueue_pairs = 2\n"),
+    ];
+    for (victim, quota) in quotas {
+        let of = |host| if host == victim { quota } else { "" };
+        let Some(rig) = Rig::with_leaf_and(SIZE, of) else {
+            return;
+        };
+        let (port, all) = (rig.port(), Barrier::new(SIZE));
+        let lowest = AtomicUsize::new(SIZE);
+        let begun = Instant::now();
+        let ends = rig.members(SIZE, |context, rank| {
+            let agree = |able: bool| {
+                let own = if able { SIZE } else { rank };
+                lowest.fetch_min(own, Ordering::SeqCst);
+                all.wait();
+                Some(lowest.load(Ordering::SeqCst)).filter(|it| *it < SIZE)
+            };
+            let options = GroupOptions::default();
+            let formed = if rank == 0 {
+                let here = Ipv6Addr::UNSPECIFIED.into();
+                let listener = context.listen(here, port, 64).expect("it may");
+                Group::gather_if(&context, listener, SIZE, options, agree)
+            } else {
+                Group::join_if(&context, Rig::root(port), rank, SIZE, options, agree)
+            };
+            formed.map(drop)
+        });
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        for (rank, end) in ends.into_iter().enumerate() {
+            if rank == victim {
+                assert!(matches!(end, Err(GroupError::Host(_))), "{end:?}");
+            } else {
+                let (rank, cause) = (victim, Cause::Unable);
+                assert_eq!(failure(end), Failure { rank, cause });
+            }
+        }
+    }
 }

@@ -1,12 +1,13 @@
 //! PyTorch over hostd beside PyTorch over gloo.
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use lab::observe::assert_healthy;
 use lab::privileged;
 
 use crate::ends::Rig;
-use crate::groups::{FORMING, RANKS, host, outcomes, without_leaf};
+use crate::groups::{FORMING, RANKS, host, outcomes, with_config, without_leaf};
 use crate::python;
 
 /// How much two losses may differ: sums are added in other orders.
@@ -18,25 +19,28 @@ fn run(rig: &Rig, backend: &str, more: &[&str]) -> Vec<String> {
     all.map(|(said, _)| said).collect()
 }
 
+/// Starts a rank.
+fn start(rig: &Rig, backend: &str, more: &[&str], rank: usize) -> Child {
+    let store = rig.system().join(format!("store-{backend}"));
+    let mut words = python("tests/tests/netns_bindings/train.py");
+    words.push(backend.to_owned());
+    words.extend([rank, RANKS].map(|number| number.to_string()));
+    words.push(store.display().to_string());
+    words.extend(more.iter().map(|&word| word.to_owned()));
+    // All in one namespace, for gloo; the daemon differs.
+    let mut command = rig.command("h1", &words);
+    command
+        .env("HOSTD_SOCKET", rig.socket(host(rank)))
+        .env("GLOO_SOCKET_IFNAME", "lo")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
 /// The same, with what stood in standard error.
 fn outputs(rig: &Rig, backend: &str, more: &[&str]) -> Vec<(String, String)> {
-    let store = rig.system().join(format!("store-{backend}"));
-    let start = |rank: usize| {
-        let mut words = python("tests/tests/netns_bindings/train.py");
-        words.push(backend.to_owned());
-        words.extend([rank, RANKS].map(|number| number.to_string()));
-        words.push(store.display().to_string());
-        words.extend(more.iter().map(|&word| word.to_owned()));
-        // All in one namespace, for gloo; the daemon differs.
-        let mut command = rig.command("h1", &words);
-        command
-            .env("HOSTD_SOCKET", rig.socket(host(rank)))
-            .env("GLOO_SOCKET_IFNAME", "lo")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command.spawn().unwrap()
-    };
-    let outputs = outcomes((0..RANKS).map(start).collect()).into_iter();
+    let started = (0..RANKS).map(|rank| start(rig, backend, more, rank));
+    let outputs = outcomes(started.collect()).into_iter();
     let texts = outputs.map(|output| {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let wrong = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -120,4 +124,50 @@ fn a_training_without_switches_warns_once() {
         let warned = wrong.matches(line).count();
         assert_eq!(warned, usize::from(rank == 0), "{rank}: {wrong}");
     }
+}
+
+/// HT-50, SW-42: ranks that have their result and wait for others by the store give it to those
+/// that the switches have left without: nobody stands still until the time-out.
+#[test]
+fn ranks_that_wait_by_the_store_give_results() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::computing("torchdeaf");
+    let [namespace, interface] = rig.leaf("h2");
+    for said in run(&rig, "hostd", &["deaf", &namespace, &interface]) {
+        assert!(said.ends_with("trained\n"), "{said}");
+    }
+}
+
+/// HT-50: a rank whose own hostd refuses what it needs to form the process group is named to the
+/// others before any of them waits.
+#[test]
+fn a_process_group_that_cannot_form_keeps_nobody_waiting() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::computing("torchquota");
+    with_config(&rig, host(0), |all| {
+        let quota = "[application.quota]\nqueue_pairs = 2\n";
+        let quota: toml::Table = quota.parse().unwrap();
+        let application = all["application"].as_table_mut().unwrap();
+        application.extend(quota["application"].as_table().unwrap().clone());
+    });
+    let begun = Instant::now();
+    let all = outcomes(
+        (0..RANKS)
+            .map(|rank| start(&rig, "hostd", &[], rank))
+            .collect(),
+    );
+    let took = begun.elapsed();
+    for (rank, output) in all.iter().enumerate() {
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        let named = wrong.contains("rank 0 cannot take part: its own host refuses");
+        assert!(
+            !output.status.success() && named == (rank != 0),
+            "{rank}: {wrong}"
+        );
+    }
+    assert!(took < Duration::from_secs(25), "{took:?}");
 }

@@ -1,13 +1,15 @@
 """PyTorch over hostd: ``import hostd.torch`` makes ``init_process_group("hostd")`` known.
 
 Collectives of tensors in this machine's memory go by a group of hostd. Each process group has a session of its
-own. A call returns, or raises, when its collective is over.
+own, and a thread that looks after the group while nobody is in a call with it: others may need this rank then. A
+call returns, or raises, when its collective is over.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
+import weakref
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -22,8 +24,11 @@ from ._errors import Error
 from ._group import Group, Op, Type
 from ._library import lib
 
-#: Where rank 0 waits, in the store of the process group.
+#: Where rank 0 waits, in the store of the process group; with a rank behind it, whether that is able to take part.
 _KEY = "hostd"
+
+#: How often a group is looked after that nobody is in a call with, in seconds.
+_ATTEND = 0.05
 
 #: Tensors that are reduced as they are: the type, and as which integer numpy sees them.
 _TYPES: Dict[torch.dtype, Tuple[Type, torch.dtype]] = {
@@ -78,31 +83,85 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous()
 
 
+def _attend(of: "weakref.ref[HostdProcessGroup]", ends: threading.Event) -> None:
+    """Looks after a process group until it goes, or has failed."""
+    while not ends.wait(_ATTEND):
+        group = of()
+        if group is None or not group._attend():
+            return
+        del group
+
+
 class HostdProcessGroup(dist.ProcessGroup):
     """A process group whose members meet in ``store``, and reduce by hostd."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
         seconds = timeout.total_seconds()
-        self._context = Context(timeout=min(seconds, 10.0))
-        self._group = self._meet(store, rank, size, seconds)
+        # Whether the others know if this rank is able to take part.
+        self._told = False
+        try:
+            self._context = Context(timeout=min(seconds, 10.0))
+            self._group = self._meet(store, rank, size, seconds)
+        except BaseException:
+            self._tell(store, False)
+            raise
         # What was said of switches.
         self._noticed: Optional[str] = None
         # The calls of several threads come one after the other.
         self._lock = threading.Lock()
+        ends = threading.Event()
+        threading.Thread(target=_attend, args=(weakref.ref(self), ends), name="hostd", daemon=True).start()
+        weakref.finalize(self, ends.set)
+
+    def _tell(self, store: Any, able: bool) -> None:
+        if self._told:
+            return
+        self._told = True
+        store.set(f"{_KEY} {self.rank()}", "able" if able else "")
+        if not able and self.rank() == 0:
+            # Others may wait for it.
+            store.set(_KEY, "")
+
+    def _agree(self, store: Any, able: bool) -> Optional[int]:
+        """Tells the others whether this rank is able to take part. The lowest rank that is not."""
+        self._tell(store, able)
+        for rank in range(self.size()):
+            if not store.get(f"{_KEY} {rank}"):
+                return rank
+        return None
+
+    def _attend(self) -> bool:
+        """Gives others what they lack, unless somebody is in a call. False: there is no sense in it any more."""
+        if not self._lock.acquire(blocking=False):
+            return True
+        try:
+            self._group.poll()
+        except Error:
+            # The group has failed: the next call says so.
+            return False
+        finally:
+            self._lock.release()
+        return True
 
     def _meet(self, store: Any, rank: int, size: int, seconds: float) -> Group:
+        def agree(able: bool) -> Optional[int]:
+            return self._agree(store, able)
+
         if rank != 0:
-            address, port = store.get(_KEY).decode().rsplit(" ", 1)
+            place = store.get(_KEY).decode()
+            if not place:
+                raise Error(lib.HOSTD_ERR_ARGUMENT, "rank 0 cannot take part: its own host refuses")
+            address, port = place.rsplit(" ", 1)
             return self._context.group(
-                rank, size, (address, int(port)), join_timeout=seconds, timeout=seconds
+                rank, size, (address, int(port)), join_timeout=seconds, timeout=seconds, agree=agree
             )
         usable = [gid.address for gid in self._context.gids() if gid.active and not gid.address.startswith("fe80:")]
         if not usable:
             raise Error(lib.HOSTD_ERR_ARGUMENT, "hostd has no address at which others could find this rank")
         listener = self._context.listen(backlog=64)
         store.set(_KEY, f"{usable[0]} {listener.port}")
-        return self._context.group(rank, size, listener, join_timeout=seconds, timeout=seconds)
+        return self._context.group(rank, size, listener, join_timeout=seconds, timeout=seconds, agree=agree)
 
     def _call(self, work: Callable[[], None], result: Any) -> Any:
         """Carries ``work`` out. It is over when this returns: a work that is made of a future keeps

@@ -2,11 +2,12 @@
 //! pair goes on next is random. The result is compared with a fold over the vectors.
 
 use super::super::call::{Algorithm, Call, Collective};
+use super::super::message::SIZE_MAX;
 use super::super::progress::{Progress, Transfer};
 use super::{Action, schedule};
 use proptest::prelude::*;
 use reduce::{Element, Operation, reduce};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Messages that may wait between two members.
 const WINDOW: usize = 2;
@@ -262,6 +263,73 @@ fn algorithms_cost_what_they_should() {
             assert!(bytes <= least + 2 * 8 * size, "{bytes} of {least}");
         }
     }
+}
+
+/// The other members that one ever sends to or hears from, whatever is called with every root.
+fn peers(rank: usize, size: usize, algorithms: &[Algorithm]) -> BTreeSet<usize> {
+    let (operation, element) = (Operation::Sum, Element::U32);
+    let of_root = (0..size).flat_map(|root| {
+        let reduce = Collective::Reduce {
+            operation,
+            element,
+            root,
+        };
+        [reduce, Collective::Broadcast { root }]
+    });
+    let others = [
+        Collective::Allreduce(operation, element),
+        Collective::Allgather,
+        Collective::ReduceScatter(operation, element),
+        Collective::Barrier,
+    ];
+    let mut met = BTreeSet::new();
+    for (collective, algorithm) in others
+        .into_iter()
+        .chain(of_root)
+        .flat_map(|it| algorithms.iter().map(move |algorithm| (it, *algorithm)))
+    {
+        let len = (size * element.len()) as u64;
+        let call = Call {
+            collective,
+            algorithm,
+            len,
+        };
+        for step in schedule(&call, rank, size) {
+            met.extend(step.send.map(|it| it.peer));
+            met.extend(step.receive.map(|it| it.peer));
+        }
+    }
+    met
+}
+
+/// HT-50, HT-3: connections for data are never given back, and need not be: whatever a program
+/// calls with whatever roots, a member has those of the ring and of two powers of two around it, at
+/// most 12, and those of recursive doubling, where the size is no power of two. Only the last rank
+/// of chains may have one to each other member, and these one to it.
+#[test]
+fn members_have_few_connections_whatever_is_called() {
+    let mut most = 0;
+    for size in 2..=SIZE_MAX {
+        let of_power = size.next_power_of_two().ilog2() as usize;
+        for rank in 0..size {
+            let usual = peers(rank, size, &[Algorithm::Ring, Algorithm::Doubling]);
+            let bound = match size.is_power_of_two() {
+                true => 2 * of_power,
+                false => 3 * of_power,
+            };
+            assert!(usual.len() <= bound, "{rank} of {size}: {usual:?}");
+            most = most.max(usual.len());
+            let mut all = peers(rank, size, &[Algorithm::Chain]);
+            all.retain(|peer| !usual.contains(peer));
+            if rank + 1 < size {
+                assert!(
+                    all.iter().all(|it| *it == size - 1),
+                    "{rank} of {size}: {all:?}"
+                );
+            }
+        }
+    }
+    assert_eq!(most, 16);
 }
 
 proptest! {

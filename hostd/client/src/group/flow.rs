@@ -43,7 +43,7 @@ pub(super) struct Flow<'a> {
     pub(super) call: Call,
     /// What the members call.
     pub(super) meant: Call,
-    pub(super) sequence: u32,
+    pub(super) sequence: u64,
     pub(super) stage: Stage,
     /// It began through the switches; nothing of it was given to them; bytes of the result that
     /// came from them, and whether those are all.

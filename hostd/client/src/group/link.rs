@@ -137,7 +137,7 @@ pub(super) struct Link {
     /// Of a connection for control: since when the peer's host has said nothing though it should.
     silent: Option<Instant>,
     /// Collectives that the peer had done when it ended its part.
-    pub(super) left: Option<u32>,
+    pub(super) left: Option<u64>,
     /// A segment was sent, or something has come.
     pub(super) used: bool,
 }
@@ -372,7 +372,7 @@ impl Link {
 
     /// The place in the inbox of the oldest segment of collective `sequence` or an earlier one.
     /// Those of later ones come behind it, unless this member is helped out with what it lacks.
-    pub(super) fn head(&self, sequence: u32) -> Option<usize> {
+    pub(super) fn head(&self, sequence: u64) -> Option<usize> {
         let mut all = self.inbox.iter();
         all.position(|it| it.header.sequence <= sequence)
     }
@@ -399,7 +399,7 @@ impl Link {
 
     /// Keeps segments of collectives after `sequence` elsewhere, so that those which the peer helps
     /// out with have room: at most a window of them, as it goes on with nothing else before.
-    pub(super) fn set_aside(&mut self, sequence: u32) -> Result<(), Error> {
+    pub(super) fn set_aside(&mut self, sequence: u64) -> Result<(), Error> {
         for at in 0..self.inbox.len() {
             let arrived = &self.inbox[at];
             if arrived.header.sequence <= sequence || arrived.aside.is_some() {

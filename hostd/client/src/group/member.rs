@@ -110,7 +110,7 @@ pub struct Group {
     /// With those that segments are exchanged with; made when they are needed.
     pub(super) data: Vec<Option<Link>>,
     /// Collectives that were called, and the last of them, the newest first.
-    pub(super) sequence: u32,
+    pub(super) sequence: u64,
     pub(super) history: VecDeque<Call>,
     pub(super) failed: Option<GroupError>,
     /// The collective that [`Self::begin`] began.

@@ -67,7 +67,7 @@ mod tests {
     use super::super::judge::mismatch;
     use super::*;
 
-    fn state(sequence: u32, roots: &[usize]) -> State {
+    fn state(sequence: u64, roots: &[usize]) -> State {
         let call = |root: &usize| Call {
             collective: Collective::Broadcast { root: *root },
             algorithm: Algorithm::Ring,

@@ -49,10 +49,6 @@ impl<'a> Flow<'a> {
             let text = "another collective of the group is under way";
             return Err(GroupError::Argument(text.to_owned()));
         }
-        let Some(next) = group.sequence.checked_add(1) else {
-            let text = "a group does 4294967295 collectives: form another one";
-            return Err(GroupError::Argument(text.to_owned()));
-        };
         let call = group.call(collective, vector)?;
         if let Some(vector) = vector {
             let copied = copy(group, collective, vector);
@@ -95,7 +91,7 @@ impl<'a> Flow<'a> {
             noted: false,
             appealed: None,
         };
-        group.sequence = next;
+        group.sequence += 1;
         group.history.push_front(call);
         group.history.truncate(REMEMBERED);
         Ok(flow)

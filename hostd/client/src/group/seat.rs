@@ -153,7 +153,7 @@ pub struct Fallback {
     /// refuses it or knows no leaf. Nobody where it is a switch, an operator, or anybody's doing.
     pub rank: Option<usize>,
     /// The first collective of the group that was not done by switches alone.
-    pub sequence: u32,
+    pub sequence: u64,
     /// Bytes of its result that they had computed.
     pub done: u64,
 }

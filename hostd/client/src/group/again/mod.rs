@@ -22,7 +22,7 @@ const DOUBLINGS: u32 = 6;
 const TREES: u16 = 16;
 
 /// Collectives from one question to the next at most.
-const CALLS: u32 = 1 << 16;
+const CALLS: u64 = 1 << 16;
 
 /// What came of a member's attempt to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,18 +49,18 @@ pub(super) enum Word {
     /// All join, and the collective goes through the switches.
     Join(Attempt),
     /// All try to join, and the collective goes between the hosts. They ask again at a later one.
-    Try(Attempt, u32),
+    Try(Attempt, u64),
     /// All have joined: the collective goes through the switches.
     Use,
     /// It goes between the hosts; the attempt goes on.
-    Wait(u32),
+    Wait(u64),
     /// It goes between the hosts; an attempt is over.
-    Stay(u32),
+    Stay(u64),
 }
 
-/// Whether collective `sequence` is one at which all ask. Numbers begin anew after the last one.
-pub(super) const fn is_due(sequence: u32, next: u32) -> bool {
-    sequence.wrapping_sub(next) < 1 << 31
+/// Whether collective `sequence` is one at which all ask.
+pub(super) const fn is_due(sequence: u64, next: u64) -> bool {
+    sequence >= next
 }
 
 /// See the module.
@@ -77,7 +77,7 @@ pub(super) struct Again {
     failures: u32,
     /// When the present state began, and with which collective.
     since: Instant,
-    at: u32,
+    at: u64,
 }
 
 impl Again {
@@ -103,12 +103,12 @@ impl Again {
         self.least.saturating_mul(1 << doublings)
     }
 
-    fn begin(&mut self, sequence: u32, now: Instant) {
+    fn begin(&mut self, sequence: u64, now: Instant) {
         (self.at, self.since) = (sequence, now);
     }
 
     /// All are at collective `sequence` and ask.
-    pub(super) fn decide(&mut self, sequence: u32, members: &[Ready], now: Instant) -> Word {
+    pub(super) fn decide(&mut self, sequence: u64, members: &[Ready], now: Instant) -> Word {
         if self.attempt.generation == 0 {
             let parents = members.iter().map(|it| it.parents).min().unwrap_or(1);
             // Members that are all at one leaf know of no switches above.
@@ -145,13 +145,13 @@ impl Again {
             self.begin(sequence, now);
             return Word::Use;
         }
-        let passed = sequence.wrapping_sub(self.at).clamp(1, CALLS);
+        let passed = sequence.saturating_sub(self.at).clamp(1, CALLS);
         Word::Wait(sequence.wrapping_add(passed))
     }
 
     /// The switches failed, and the furthest member is in collective `sequence`. At which one all
     /// ask; none if they never do.
-    pub(super) fn fell_back(&mut self, why: Why, sequence: u32, now: Instant) -> Option<u32> {
+    pub(super) fn fell_back(&mut self, why: Why, sequence: u64, now: Instant) -> Option<u64> {
         if self.least.is_zero() {
             return None;
         }
@@ -162,7 +162,7 @@ impl Again {
         Some(sequence.wrapping_add(1))
     }
 
-    fn failed(&mut self, why: Why, sequence: u32, now: Instant) {
+    fn failed(&mut self, why: Why, sequence: u64, now: Instant) {
         self.failures = match why.reason {
             // It is his wish.
             FailureReason::Deleted => DOUBLINGS + 1,
@@ -186,14 +186,14 @@ impl Again {
 
     /// The next collective at which all ask, if they stay between the hosts: when the time will be
     /// over at the present pace.
-    fn next(&self, sequence: u32, now: Instant) -> u32 {
-        let passed = sequence.wrapping_sub(self.at);
+    fn next(&self, sequence: u64, now: Instant) -> u64 {
+        let passed = sequence.saturating_sub(self.at);
         let took = now - self.since;
         let left = self.rest().saturating_sub(took);
         let each = took.as_nanos() / u128::from(passed.max(1));
         let calls = left.as_nanos() / each.max(1);
         let most = passed.clamp(1, CALLS);
-        let calls = u32::try_from(calls).unwrap_or(most).clamp(1, most);
+        let calls = u64::try_from(calls).unwrap_or(most).clamp(1, most);
         sequence.wrapping_add(calls)
     }
 }

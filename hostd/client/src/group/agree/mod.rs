@@ -28,7 +28,7 @@ use super::judge::{State, is_certain, odd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     /// The collective that it is in, from zero on.
-    pub(crate) sequence: u32,
+    pub(crate) sequence: u64,
     /// What that is.
     pub(crate) call: Call,
     /// It went through the switch so far.
@@ -43,7 +43,7 @@ pub(crate) struct Position {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreement {
     /// The earliest collective that somebody is in.
-    pub(crate) sequence: u32,
+    pub(crate) sequence: u64,
     /// Its result is there as a whole: nothing is reduced any more.
     pub(crate) complete: bool,
     /// Bytes of the result, from the beginning on, that switches computed. From there on it is
@@ -151,7 +151,7 @@ pub(crate) fn agree(positions: &[Option<Position>]) -> Result<Agreement, Failure
 }
 
 /// Nobody says what cannot be.
-fn possible(positions: &[Option<Position>], first: u32) -> Result<(), Failure> {
+fn possible(positions: &[Option<Position>], first: u64) -> Result<(), Failure> {
     // Nobody is further by results than one that has not contributed.
     let impossible = |it: &Position| {
         let later = it.sequence > first && (it.done > 0 || it.complete);

@@ -15,7 +15,7 @@ fn call(collective: Collective, len: u64) -> Call {
     }
 }
 
-fn at(sequence: u32, done: u64) -> Option<Position> {
+fn at(sequence: u64, done: u64) -> Option<Position> {
     Some(Position {
         sequence,
         call: call(SUM, 64),
@@ -25,7 +25,7 @@ fn at(sequence: u32, done: u64) -> Option<Position> {
     })
 }
 
-fn whole(sequence: u32) -> Option<Position> {
+fn whole(sequence: u64) -> Option<Position> {
     at(sequence, 64).map(|it| Position {
         complete: true,
         ..it
@@ -387,7 +387,7 @@ impl World {
             let call = *self.calls.get(member.sequence)?;
             let done = (member.have - self.first(member.sequence)) * CHUNK;
             Some(Position {
-                sequence: u32::try_from(self.base + member.sequence).expect("few"),
+                sequence: u64::try_from(self.base + member.sequence).expect("few"),
                 call,
                 switched: true,
                 done: (done as u64).min(call.len),

@@ -12,7 +12,7 @@ pub(super) const REMEMBERED: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     /// The collective that it is in, from zero on.
-    pub(super) sequence: u32,
+    pub(super) sequence: u64,
     /// What it calls, and what it called before, the last first.
     pub(super) calls: Vec<Call>,
     /// The rank that it waits for.
@@ -21,7 +21,7 @@ pub(super) struct State {
 
 impl State {
     /// What it calls, or called, as collective `sequence`.
-    pub(super) fn call(&self, sequence: u32) -> Option<Call> {
+    pub(super) fn call(&self, sequence: u64) -> Option<Call> {
         let back = usize::try_from(self.sequence.checked_sub(sequence)?).ok()?;
         self.calls.get(back).copied()
     }
@@ -34,14 +34,14 @@ pub(super) struct Trial {
     pub(super) suspicion: Failure,
     pub(super) states: Vec<Option<State>>,
     /// The collective that the accuser is in: others may only just come to it.
-    pub(super) sequence: u32,
+    pub(super) sequence: u64,
     pub(super) until: Instant,
 }
 
 impl Trial {
     /// Whether rank 0, which is in collective `own`, is the only one that has not come so far: it
     /// must go on to be able to say what it calls.
-    pub(super) fn waits_for_own(&self, own: u32) -> bool {
+    pub(super) fn waits_for_own(&self, own: u64) -> bool {
         let here = |state: &Option<State>| {
             let state = state.as_ref();
             state.is_some_and(|it| it.sequence >= self.sequence)
@@ -51,7 +51,7 @@ impl Trial {
 }
 
 /// Who calls, or called, something else than the others as collective `sequence`.
-pub(super) fn odd(states: &[Option<State>], sequence: u32) -> Option<Failure> {
+pub(super) fn odd(states: &[Option<State>], sequence: u64) -> Option<Failure> {
     let calls: Vec<_> = (0..states.len())
         .filter_map(|rank| Some((rank, states[rank].as_ref()?.call(sequence)?)))
         .collect();
@@ -66,7 +66,7 @@ pub(super) fn odd(states: &[Option<State>], sequence: u32) -> Option<Failure> {
 
 /// The collectives that somebody tells of, in order. What is between them nobody knows: numbers
 /// come from others, and may be any.
-fn known(states: &[Option<State>]) -> impl Iterator<Item = u32> {
+fn known(states: &[Option<State>]) -> impl Iterator<Item = u64> {
     let states = states.iter().flatten();
     let all = states.flat_map(|state| {
         let calls = (0..=state.sequence).rev().zip(&state.calls);
@@ -84,7 +84,7 @@ pub(super) fn mismatch(states: &[Option<State>]) -> Option<Failure> {
 
 /// Whether those who have not told what they call as collective `sequence` cannot change who is
 /// named by [`odd`].
-pub(super) fn is_certain(states: &[Option<State>], sequence: u32) -> bool {
+pub(super) fn is_certain(states: &[Option<State>], sequence: u64) -> bool {
     let called = |state: &Option<State>| state.as_ref()?.call(sequence);
     let calls: Vec<_> = states.iter().filter_map(called).collect();
     let votes = |call: &Call| calls.iter().filter(|other| *other == call).count();

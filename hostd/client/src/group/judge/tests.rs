@@ -11,7 +11,7 @@ fn call(len: u64) -> Call {
     }
 }
 
-fn state(sequence: u32, len: u64, waits_for: usize) -> Option<State> {
+fn state(sequence: u64, len: u64, waits_for: usize) -> Option<State> {
     Some(State {
         sequence,
         calls: vec![call(len)],
@@ -80,11 +80,11 @@ fn one_that_is_ahead_is_judged_by_what_it_called() {
 /// HT-50: only collectives that somebody tells of are looked at, however far apart they are.
 #[test]
 fn numbers_of_others_make_no_work() {
-    let mut far = state(u32::MAX, 4, 1).expect("it is one");
+    let mut far = state(u64::MAX, 4, 1).expect("it is one");
     far.calls.push(call(5));
     let states = [Some(far), state(1, 8, 2), None];
     let looked: Vec<_> = known(&states).collect();
-    assert_eq!(looked, [1, u32::MAX - 1, u32::MAX]);
+    assert_eq!(looked, [1, u64::MAX - 1, u64::MAX]);
     assert_eq!(judge(&states, 1, late(2)), late(2));
     let mut begin = state(0, 8, 1).expect("it is one");
     begin.calls.push(call(8));

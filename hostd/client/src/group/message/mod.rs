@@ -33,7 +33,7 @@ const NOBODY: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// Which collective of the group this is, from zero on.
-    pub(super) sequence: u32,
+    pub(super) sequence: u64,
     pub(super) call: Call,
     /// Which segment from this member to that one in this collective, from zero on.
     pub(super) number: u32,
@@ -56,7 +56,7 @@ pub(super) enum Message {
         seat: Result<Seat, Leafless>,
     },
     /// The sender ends its part in good order, after so many collectives.
-    Goodbye(u32),
+    Goodbye(u64),
     /// The sender asks rank 0 why it stands still, and says what it suspects.
     Appeal(State, Failure),
     /// Rank 0 asks how far the receiver is.
@@ -72,7 +72,7 @@ pub(super) enum Message {
     /// The answer; or that the sender stops. And whether its leaf has answered it.
     Report(Position, Why, Heard),
     /// Rank 0: what all do next, and at which collective they ask again.
-    Plan(Why, u32, Agreement),
+    Plan(Why, u64, Agreement),
     /// The sender stands still, and tells rank 0 what it calls.
     Note(State),
     /// Rank 0 has seen that.
@@ -95,7 +95,7 @@ fn write_state(writer: Writer<CONTROL_LEN>, state: &State) -> Writer<CONTROL_LEN
     let calls = &state.calls[..state.calls.len().min(REMEMBERED)];
     let count = u16::try_from(calls.len()).unwrap_or(0);
     let head = writer
-        .u32(state.sequence)
+        .u64(state.sequence)
         .u16(rank(state.waits_for))
         .u16(count);
     calls
@@ -104,7 +104,7 @@ fn write_state(writer: Writer<CONTROL_LEN>, state: &State) -> Writer<CONTROL_LEN
 }
 
 fn read_state(reader: &mut Reader<'_>) -> Result<State, DecodeError> {
-    let sequence = reader.u32()?;
+    let sequence = reader.u64()?;
     let waits_for = read_rank(reader)?;
     let count = usize::from(reader.u16()?);
     if count > REMEMBERED {
@@ -195,13 +195,13 @@ fn write_word(writer: Written, word: Word) -> Written {
         Word::Stay(next) => (4, none, next),
     };
     let writer = writer.u16(number).u16(attempt.trees);
-    let writer = writer.u32(attempt.generation).u32(next);
+    let writer = writer.u32(attempt.generation).u64(next);
     writer.u32(attempt.first.into())
 }
 
 fn read_word(reader: &mut Reader<'_>) -> Result<Word, DecodeError> {
     let (number, trees) = (reader.u16()?, reader.u16()?);
-    let (generation, next) = (reader.u32()?, reader.u32()?);
+    let (generation, next) = (reader.u32()?, reader.u64()?);
     let first = u16::try_from(reader.u32()?).map_err(|_| DecodeError::Field("first"))?;
     let attempt = Attempt {
         generation,
@@ -220,12 +220,12 @@ fn read_word(reader: &mut Reader<'_>) -> Result<Word, DecodeError> {
 
 fn write_position(writer: Written, it: &Position) -> Written {
     let flags = u8::from(it.switched) | u8::from(it.complete) << 1;
-    let writer = writer.u32(it.sequence).u32(flags.into()).u64(it.done);
+    let writer = writer.u64(it.sequence).u32(flags.into()).u64(it.done);
     writer.bytes(&it.call.to_bytes())
 }
 
 fn read_position(reader: &mut Reader<'_>) -> Result<Position, DecodeError> {
-    let sequence = reader.u32()?;
+    let sequence = reader.u64()?;
     let flags = reader.u32()?;
     if flags > 3 {
         return Err(DecodeError::Field("flags"));
@@ -240,7 +240,7 @@ fn read_position(reader: &mut Reader<'_>) -> Result<Position, DecodeError> {
 }
 
 fn write_agreement(writer: Written, it: &Agreement) -> Written {
-    let writer = writer.u32(it.sequence).u16(rank(it.holder));
+    let writer = writer.u64(it.sequence).u16(rank(it.holder));
     let writer = writer.u16(it.complete.into()).u64(it.agreed);
     it.done
         .iter()
@@ -248,7 +248,7 @@ fn write_agreement(writer: Written, it: &Agreement) -> Written {
 }
 
 fn read_agreement(reader: &mut Reader<'_>, count: u16) -> Result<Agreement, DecodeError> {
-    let (sequence, holder) = (reader.u32()?, read_rank(reader)?);
+    let (sequence, holder) = (reader.u64()?, read_rank(reader)?);
     let complete = match reader.u16()? {
         0 => false,
         1 => true,
@@ -273,10 +273,9 @@ impl Message {
         let begin = |kind, number| Writer::new().u8(kind).u8(0).u16(number);
         match self {
             Self::Segment(header, credits) => begin(1, *credits)
-                .u32(header.sequence)
+                .u64(header.sequence)
                 .bytes(&header.call.to_bytes())
-                .u32(header.number)
-                .u32(0),
+                .u32(header.number),
             Self::Credit(credits) => begin(2, *credits),
             Self::Failed(failure) => begin(3, 0).bytes(&failure.to_bytes()),
             Self::Table {
@@ -291,7 +290,7 @@ impl Message {
                 });
                 write_seat(table, seat)
             }
-            Self::Goodbye(sequence) => begin(5, 0).u32(*sequence),
+            Self::Goodbye(sequence) => begin(5, 0).u64(*sequence),
             Self::Appeal(state, suspicion) => {
                 write_state(begin(6, 0).bytes(&suspicion.to_bytes()), state)
             }
@@ -305,7 +304,7 @@ impl Message {
             }
             Self::Plan(why, next, agreement) => {
                 let count = u16::try_from(agreement.done.len()).unwrap_or(0);
-                write_agreement(write_why(begin(13, count), why).u32(*next), agreement)
+                write_agreement(write_why(begin(13, count), why).u64(*next), agreement)
             }
             Self::Note(state) => write_state(begin(14, 0), state),
             Self::Noted => begin(15, 0),
@@ -321,11 +320,10 @@ impl Message {
         Ok(match kind {
             1 => {
                 let header = Header {
-                    sequence: reader.u32()?,
+                    sequence: reader.u64()?,
                     call: Call::read(&mut reader)?,
                     number: reader.u32()?,
                 };
-                reader.reserved::<4>()?;
                 Self::Segment(header, count)
             }
             2 => Self::Credit(count),
@@ -346,7 +344,7 @@ impl Message {
                     seat,
                 }
             }
-            5 => Self::Goodbye(reader.u32()?),
+            5 => Self::Goodbye(reader.u64()?),
             6 => {
                 let suspicion = Failure::read(&mut reader)?;
                 Self::Appeal(read_state(&mut reader)?, suspicion)
@@ -367,7 +365,7 @@ impl Message {
             }
             13 => {
                 let why = read_why(&mut reader)?;
-                let next = reader.u32()?;
+                let next = reader.u64()?;
                 Self::Plan(why, next, read_agreement(&mut reader, count)?)
             }
             14 => Self::Note(read_state(&mut reader)?),
@@ -377,7 +375,7 @@ impl Message {
     }
 }
 
-const MAGIC: u32 = u32::from_le_bytes(*b"hgr4");
+const MAGIC: u32 = u32::from_le_bytes(*b"hgr5");
 
 /// What a member says when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

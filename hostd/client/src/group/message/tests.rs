@@ -12,14 +12,14 @@ fn of_switches(call: Call) -> Vec<Message> {
         ..nobody
     };
     let position = Position {
-        sequence: 5,
+        sequence: 1 << 40,
         call,
         switched: true,
         done: 1 << 33,
         complete: false,
     };
     let agreement = Agreement {
-        sequence: 5,
+        sequence: u64::MAX,
         complete: true,
         agreed: 1 << 33,
         holder: Some(63),
@@ -38,7 +38,7 @@ fn of_switches(call: Call) -> Vec<Message> {
     ];
     let words = [
         Word::Join(attempt),
-        Word::Try(attempt, 1 << 31),
+        Word::Try(attempt, 1 << 63),
         Word::Use,
         Word::Wait(6),
         Word::Stay(7),
@@ -55,7 +55,7 @@ fn of_switches(call: Call) -> Vec<Message> {
     all.extend([
         Message::Recall(why),
         Message::Recall(nobody),
-        Message::Plan(why, 1 << 29, agreement),
+        Message::Plan(why, 1 << 62, agreement),
     ]);
     all
 }
@@ -67,12 +67,12 @@ fn every() -> Vec<Message> {
         len: 77,
     };
     let header = Header {
-        sequence: 5,
+        sequence: 1 << 40,
         call,
         number: 9,
     };
     let state = State {
-        sequence: 5,
+        sequence: (1 << 40) + 5,
         calls: vec![call; REMEMBERED],
         waits_for: Some(63),
     };
@@ -115,7 +115,7 @@ fn every() -> Vec<Message> {
                 others: true,
             }),
         },
-        Message::Goodbye(6),
+        Message::Goodbye(1 << 33),
         Message::Appeal(state.clone(), suspicion),
         Message::Inquiry,
         Message::State(State {

@@ -34,7 +34,7 @@ impl Group {
 
     /// How collective `sequence` begins: through the switches, with a question whether it may go
     /// there, or between the hosts. All members decide the same.
-    pub(in super::super) fn way(&self, call: &Call, sequence: u32) -> Way {
+    pub(in super::super) fn way(&self, call: &Call, sequence: u64) -> Way {
         let chosen = matches!(self.algorithm, Algorithm::Auto | Algorithm::Inc);
         let Some(offload) = self.offload.as_ref().filter(|_| chosen) else {
             return Way::Hosts;
@@ -63,7 +63,7 @@ impl Group {
     pub(in super::super) fn note_leafless(
         &mut self,
         call: &Call,
-        sequence: u32,
+        sequence: u64,
     ) -> Result<(), GroupError> {
         let Some(Leafless { rank, others }) = self.leafless else {
             return Ok(());

@@ -104,7 +104,7 @@ impl Group {
         &mut self,
         offload: &mut Offload,
         flow: &mut Flow<'_>,
-        (why, next): (Why, u32),
+        (why, next): (Why, u64),
         agreement: &Agreement,
     ) -> Result<(), GroupError> {
         if !offload.reported || agreement.done.len() != self.size {

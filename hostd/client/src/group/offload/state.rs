@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(super) const NAME: u64 = 1 << 48;
 
 /// In a plan: all never ask again.
-pub(super) const NEVER: u32 = u32::MAX;
+pub(super) const NEVER: u64 = u64::MAX;
 
 /// How many switches above it a leaf has, by how it refused more than there can be.
 fn parents(failed: Option<(FailureReason, Option<u16>)>) -> u16 {
@@ -72,7 +72,7 @@ pub(in super::super) struct Offload {
     pub(super) parents: u16,
     pub(super) asking: Option<Posts>,
     /// After the switches failed: the collective at which all ask again, and the attempt.
-    pub(super) next: Option<u32>,
+    pub(super) next: Option<u64>,
     pub(super) tried: Option<Tried>,
     /// Of rank 0: who asks, what it says to all, and the first that was not told.
     pub(super) again: Again,
@@ -89,7 +89,7 @@ pub(in super::super) struct Offload {
     pub(super) asked: Vec<bool>,
     pub(super) reports: Vec<Option<(Position, Heard)>>,
     /// What rank 0 has decided.
-    pub(super) plan: Option<(Why, u32, Agreement)>,
+    pub(super) plan: Option<(Why, u64, Agreement)>,
     /// Results that this member gives to others.
     pub(super) service: Option<Service>,
 }
@@ -137,7 +137,7 @@ impl Offload {
     }
 
     /// They are not used from now on; at collective `next` all ask again, if at any.
-    pub(super) fn rest(&mut self, next: u32) {
+    pub(super) fn rest(&mut self, next: u64) {
         self.parting = match std::mem::replace(&mut self.state, State::Over) {
             State::Joined(posts) => Some(posts),
             State::Offered | State::Over => None,

@@ -16,7 +16,7 @@ pub(in super::super) type Bytes<'a> = (&'a Region, usize, usize);
 /// switch. Its vector is the caller's again by then, and others may still lack so many.
 #[derive(Debug, Default)]
 pub(in super::super) struct Tail {
-    sequence: u32,
+    sequence: u64,
     /// The first byte that is kept.
     from: usize,
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ pub(in super::super) struct Tail {
 
 impl Tail {
     /// Keeps those of a result.
-    pub(super) fn keep(&mut self, sequence: u32, vector: Option<Bytes<'_>>) -> Result<(), Error> {
+    pub(super) fn keep(&mut self, sequence: u64, vector: Option<Bytes<'_>>) -> Result<(), Error> {
         self.sequence = sequence;
         self.bytes.clear();
         self.from = 0;
@@ -37,7 +37,7 @@ impl Tail {
     }
 
     /// What is kept of collective `sequence` from byte `from` up to byte `to`.
-    fn part(&self, sequence: u32, from: usize, to: usize) -> Option<&[u8]> {
+    fn part(&self, sequence: u64, from: usize, to: usize) -> Option<&[u8]> {
         let inside = self.sequence == sequence && from >= self.from;
         let (from, to) = (from.checked_sub(self.from)?, to.checked_sub(self.from)?);
         self.bytes.get(from..to).filter(|_| inside)
@@ -47,7 +47,7 @@ impl Tail {
 /// Results on their way to those that lack them.
 #[derive(Debug)]
 pub(in super::super) struct Service {
-    sequence: u32,
+    sequence: u64,
     call: Call,
     progress: Progress,
     numbers: Vec<u32>,

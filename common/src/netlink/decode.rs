@@ -298,18 +298,21 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
     let mut preferred = None;
     let mut single = Hop::default();
     let mut hops = None;
-    let mut rest = Rest::default();
-    rest.add(0, &[u8_at(body, 6)?, on_link(flags.to_ne_bytes()[0])]);
+    let (mut rest, mut of_hops) = (Rest::default(), Rest::default());
+    rest.add(0, &[u8_at(body, 6)?, 0]);
+    of_hops.add(0, &[0, on_link(flags.to_ne_bytes()[0])]);
     for attribute in attributes(&body[12..]) {
         let attribute = attribute?;
-        rest.add_attribute(0, &attribute);
+        let is_metrics = attribute.kind == 8;
+        let tells = if is_metrics { &mut rest } else { &mut of_hops };
+        tells.add_attribute(0, &attribute);
         match attribute.kind {
             1 => address = attribute.address()?,
             2 => source = attribute.address()?,
             6 => priority = attribute.u32()?,
             7 => preferred = Some(attribute.address()?),
             8 => mtu = route_mtu(attribute.value)?,
-            9 => hops = Some(multipath(attribute.value, &mut rest)?),
+            9 => hops = Some(multipath(attribute.value, &mut of_hops)?),
             15 => table = attribute.u32()?,
             30 => next_hop = Some(attribute.u32()?),
             _ => hop_attribute(&mut single, &attribute)?,
@@ -318,10 +321,17 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
     check_family(family, address)?;
     check_family(family, source)?;
     let source = checked_prefix(source, source_len)?.trunc();
-    let hops = hops.unwrap_or_else(|| {
-        let is_hop = single.ifindex != 0 || single.gateway.is_some();
-        if is_hop { vec![single] } else { Vec::new() }
-    });
+    let is_hop = single.ifindex != 0 || single.gateway.is_some();
+    let single = || if is_hop { vec![single] } else { Vec::new() };
+    // What the kernel tells of the hops of an object, it tells when it likes
+    // (`net.ipv4.nexthop_compat_mode`), and the object changes without the route.
+    let hops = match next_hop {
+        Some(_) => Vec::new(),
+        None => {
+            rest.join(&of_hops);
+            hops.unwrap_or_else(single)
+        }
+    };
     let key = RouteKey {
         table,
         prefix: checked_prefix(address, prefix_len)?.trunc(),
@@ -448,8 +458,13 @@ fn rule(body: &[u8]) -> Result<Option<Rule>, DecodeError> {
         ..Rule::default()
     };
     let (mut destination, mut source) = (unspecified, unspecified);
+    let mut mask = None;
     for attribute in attributes(&body[12..]) {
         let attribute = attribute?;
+        if !matches!(attribute.kind, 1..=3 | 6 | 10 | 15 | 17 | 19) {
+            rule.rest.extend(attribute.kind.to_ne_bytes());
+            rule.rest.extend_from_slice(attribute.value);
+        }
         match attribute.kind {
             1 => destination = attribute.address()?,
             2 => source = attribute.address()?,
@@ -461,11 +476,14 @@ fn rule(body: &[u8]) -> Result<Option<Rule>, DecodeError> {
             19 => rule.is_of_vrf = u8_at(attribute.value, 0)? != 0,
             // Suppressors say -1 for none.
             13 | 14 => rule.has_more |= attribute.u32()? != u32::MAX,
-            // A realm, the mask of a mark, padding and the protocol do not select.
-            11 | 16 | 18 | 21 => {}
+            16 => mask = Some(attribute.u32()?),
+            // A realm, padding and the protocol do not select.
+            11 | 18 | 21 => {}
             _ => rule.has_more = true,
         }
     }
+    // Of the mark 0 only the mask is told.
+    rule.has_more |= mask.is_some_and(|mask| rule.mark.is_none() || mask != u32::MAX);
     check_family(family, destination)?;
     check_family(family, source)?;
     let prefix = |address, len| {

@@ -217,11 +217,16 @@ impl Follower {
 
     /// Moves the changes since the last call to `changes`. An object may be named several times.
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
+        self.lose();
+        changes.append(&mut self.changes);
+    }
+
+    /// Removes what went without a word.
+    fn lose(&mut self) {
         if !self.losses.is_empty() {
             let losses = std::mem::take(&mut self.losses);
             self.mirror.lose(&losses, &mut self.changes);
         }
-        changes.append(&mut self.changes);
     }
 
     /// When [`Self::poll_request`] wants to be called at the latest.
@@ -360,6 +365,9 @@ impl Follower {
                     // It waits to be cleared away.
                     return;
                 }
+                if self.losses.iter().any(|loss| loss.is_over(&message.body)) {
+                    self.lose();
+                }
                 let loss = loss_of(&self.mirror, &message.body);
                 self.mirror
                     .apply(message, answers.is_some(), &mut self.changes);
@@ -381,7 +389,7 @@ impl Follower {
     fn note_silent_removals(&mut self, message: &Message, now: Time) {
         match &message.body {
             Body::Link(action, link) => {
-                let flags = |link: &Link| (link.up, link.running);
+                let flags = |link: &Link| (link.up, link.running, link.is_dark());
                 let now_is = Some(flags(link)).filter(|_| *action == Action::Set);
                 let was = self.mirror.link(link.index).map(flags);
                 if now_is != was && self.synced {

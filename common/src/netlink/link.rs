@@ -12,6 +12,7 @@ pub(super) fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
     const IFF_LOOPBACK: u32 = 8;
     const IFF_RUNNING: u32 = 0x40;
     const IFF_NOARP: u32 = 0x80;
+    const IFF_LOWER_UP: u32 = 0x1_0000;
     let index = u32_at(body, 4)?;
     let flags = u32_at(body, 8)?;
     let rest = body.get(16..).ok_or(DecodeError::Short)?;
@@ -25,6 +26,7 @@ pub(super) fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
         mtu: 0,
         up: flags & IFF_UP != 0,
         running: flags & IFF_RUNNING != 0,
+        lower_up: flags & IFF_LOWER_UP != 0,
         loopback: flags & IFF_LOOPBACK != 0,
         no_arp: flags & IFF_NOARP != 0,
         ..Link::default()

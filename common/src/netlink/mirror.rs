@@ -61,10 +61,15 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub struct Mirror {
     links: HashMap<u32, Marked<Link>>,
+    /// By interface: which of those that came so far it is.
+    arrivals: HashMap<u32, u64>,
+    /// Interfaces that came so far.
+    arrived: u64,
     addresses: HashMap<Address, Marked<()>>,
     neighbours: HashMap<NeighbourKey, Marked<Neighbour>>,
     next_hops: HashMap<u32, Marked<NextHop>>,
-    rules: HashMap<Rule, Marked<()>>,
+    /// With each: whether there may be several that are alike in all.
+    rules: HashMap<Rule, Marked<bool>>,
     settings: HashMap<u32, Marked<Ipv4Settings>>,
     bridge_ports: HashMap<u32, Marked<BridgePort>>,
     /// By port and VLAN: those that do not forward.
@@ -96,6 +101,8 @@ impl Mirror {
     pub fn new() -> Self {
         Self {
             links: HashMap::new(),
+            arrivals: HashMap::new(),
+            arrived: 0,
             addresses: HashMap::new(),
             neighbours: HashMap::new(),
             next_hops: HashMap::new(),
@@ -116,6 +123,12 @@ impl Mirror {
     /// The interface with this number.
     pub fn link(&self, index: u32) -> Option<&Link> {
         self.links.get(&index).map(|marked| &marked.value)
+    }
+
+    /// Which of the interfaces that came so far has this number now: one that went and came back is
+    /// another one.
+    pub fn arrival(&self, index: u32) -> Option<u64> {
+        self.arrivals.get(&index).copied()
     }
 
     /// The interface with this name.
@@ -229,6 +242,7 @@ impl Mirror {
         match message.body {
             Body::Link(action, link) => {
                 let index = link.index;
+                self.note_arrival(index, action);
                 if update(&mut self.links, index, action, link, mark) {
                     changes.push(Change::Link(index));
                 }
@@ -251,7 +265,7 @@ impl Mirror {
                 }
             }
             Body::Rule(action, rule) => {
-                if update(&mut self.rules, rule, action, (), mark) {
+                if self.apply_rule(action, rule, in_dump) {
                     changes.push(Change::Rules);
                 }
             }
@@ -289,6 +303,39 @@ impl Mirror {
                 self.apply_route(action, key, route, message.flags, in_dump, changes);
             }
             Body::Done(_) | Body::Error(_) | Body::Overrun | Body::Other => {}
+        }
+    }
+
+    fn note_arrival(&mut self, index: u32, action: Action) {
+        if action == Action::Removed {
+            self.arrivals.remove(&index);
+        } else if let Entry::Vacant(entry) = self.arrivals.entry(index) {
+            self.arrived += 1;
+            entry.insert(self.arrived);
+        }
+    }
+
+    /// Adds or removes a rule; whether that made a difference. The kernel may have the same one
+    /// several times (without NLM_F_EXCL), and does not say how often it has it left.
+    fn apply_rule(&mut self, action: Action, rule: Rule, in_dump: bool) -> bool {
+        let mark = self.mark;
+        match (self.rules.get_mut(&rule), action) {
+            (None, Action::Removed) => false,
+            (None, Action::Set) => {
+                let value = false;
+                self.rules.insert(rule, Marked { value, mark });
+                true
+            }
+            (Some(known), Action::Set) => {
+                known.value = !in_dump || known.mark == mark;
+                known.mark = mark;
+                false
+            }
+            (Some(known), Action::Removed) if known.value => {
+                self.doubtful = true;
+                false
+            }
+            (Some(_), Action::Removed) => self.rules.remove(&rule).is_some(),
         }
     }
 
@@ -472,7 +519,11 @@ impl Mirror {
         let mark = self.mark;
         self.gone = Gone::default();
         match kind {
-            Kind::Links => sweep(&mut self.links, mark, Change::Link, changes),
+            Kind::Links => {
+                sweep(&mut self.links, mark, Change::Link, changes);
+                let links = &self.links;
+                self.arrivals.retain(|index, _| links.contains_key(index));
+            }
             Kind::Addresses => sweep(&mut self.addresses, mark, Change::Address, changes),
             Kind::NextHops => sweep(&mut self.next_hops, mark, Change::NextHop, changes),
             Kind::Neighbours => sweep(&mut self.neighbours, mark, Change::Neighbour, changes),

@@ -19,6 +19,11 @@ impl Rest {
         self.0
     }
 
+    /// Adds what tells the hops of a route apart.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.0 = self.0.wrapping_add(other.0);
+    }
+
     /// Adds what tells a route apart, or its hop by this interface, if there is something.
     pub(super) fn add(&mut self, ifindex: u32, bytes: &[u8]) {
         if bytes.iter().all(|byte| *byte == 0) {

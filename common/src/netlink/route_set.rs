@@ -204,7 +204,10 @@ pub(super) fn remove(set: &mut Vec<Marked<Route>>, route: &Route) -> bool {
         known.value.hops = left.copied().collect();
         return true;
     }
-    if set.len() == 1 {
+    // One by another object is another route: this one may have gone with its own, unsaid.
+    if let [only] = &set[..]
+        && only.value.next_hop == route.next_hop
+    {
         set.clear();
     }
     false

@@ -32,8 +32,12 @@ pub struct Rule {
     pub output: Option<String>,
     /// Asks the table of the VRF to which the packet's interface belongs.
     pub is_of_vrf: bool,
-    /// It depends on something else: ports, protocols, users, or what is newer than this program.
+    /// It depends on something else: ports, protocols, users, a mask of marks, or what is newer
+    /// than this program.
     pub has_more: bool,
+    /// What else the kernel tells of it, as it does: rules that differ in nothing but that are
+    /// several ones.
+    pub rest: Vec<u8>,
 }
 
 impl Rule {
@@ -46,6 +50,7 @@ impl Rule {
             is_v6: self.is_v6,
             table: self.table,
             action: Self::ASK_TABLE,
+            rest: self.rest.clone(),
             ..Self::default()
         };
         *self == asks

@@ -8,20 +8,23 @@
 //!   the last address of an interface   all of whose hops leave by it
 //!     is removed
 //!   an address is removed              whose preferred source it was
-//!   a next hop object is removed       that used it, or a group of which nothing is left
+//!   a next hop object is removed       that used it, or a group of which nothing is left; those of
+//!                                      IPv6, too (with `nexthop_compat_mode` 0 it is silent)
+//!   an interface has no carrier        that used next hop objects by it (nexthop_flush_dev)
 //! ```
 //!
 //! A hop by an interface that has lost its last address is dead, in routes that have others: until
 //! the interface gets an address, or goes down and comes up (fib_sync_up). Routes that are made
 //! meanwhile have hops that are alive.
 //!
-//! Next hop objects of an interface that is down are gone, too. IPv6 tells of its routes. Whatever
+//! Next hop objects of an interface that is down are gone, too. IPv6 tells of its other routes.
+//! What comes back is another thing than what went: what went with it is found out before. Whatever
 //! this gets wrong the dump that follows makes right.
 
 use super::decode::{Action, Body};
 use super::mirror::{Change, Mirror};
 use super::route_set::{BY_OBJECT, BY_SOURCE, hops_trait};
-use super::types::{Hop, NextHopKind, PROTOCOL_KERNEL, Route, RouteKind};
+use super::types::{Hop, Link, NextHopKind, PROTOCOL_KERNEL, Route, RouteKey, RouteKind};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,6 +34,8 @@ use std::sync::Arc;
 pub(super) enum Loss {
     /// This interface went down; it is gone.
     Link(u32, bool),
+    /// This interface has lost its carrier.
+    Carrier(u32),
     /// This IPv4 address of this interface is gone.
     Address(u32, IpAddr),
     /// This next hop object is gone.
@@ -39,15 +44,35 @@ pub(super) enum Loss {
     Revival(u32),
 }
 
+impl Loss {
+    /// Whether a message says that what went is back, or has something in its place.
+    pub(super) fn is_over(&self, body: &Body) -> bool {
+        match (self, body) {
+            (Self::Link(gone, _), Body::Link(Action::Set, link)) => *gone == link.index && link.up,
+            (Self::Carrier(dark), Body::Link(Action::Set, link)) => {
+                *dark == link.index && !link.is_dark()
+            }
+            (Self::Address(ifindex, _), Body::Address(Action::Set, new)) => {
+                *ifindex == new.ifindex && new.address.is_ipv4()
+            }
+            (Self::NextHop(gone), Body::NextHop(Action::Set, new)) => *gone == new.id,
+            _ => false,
+        }
+    }
+}
+
 /// What a message that is about to be applied means beyond what it says.
 pub(super) fn loss_of(mirror: &Mirror, body: &Body) -> Option<Loss> {
     match body {
         Body::Link(Action::Removed, link) => Some(Loss::Link(link.index, true)),
         Body::Link(Action::Set, link) => {
-            let was_up = mirror.link(link.index)?.up;
-            match (was_up, link.up) {
+            let known = mirror.link(link.index)?;
+            match (known.up, link.up) {
                 (true, false) => Some(Loss::Link(link.index, false)),
                 (false, true) => Some(Loss::Revival(link.index)),
+                (true, true) if link.is_dark() && !known.is_dark() => {
+                    Some(Loss::Carrier(link.index))
+                }
                 _ => None,
             }
         }
@@ -78,8 +103,11 @@ struct Removal {
 }
 
 impl Removal {
-    fn concerns(&self, route: &Route) -> bool {
+    fn concerns(&self, key: &RouteKey, route: &Route) -> bool {
         let Some(id) = route.next_hop else {
+            if key.prefix.addr().is_ipv6() {
+                return false;
+            }
             let is_local = route.kind == RouteKind::Local;
             let is_kept = |hop: &Hop| is_local && !self.gone_links.contains(&hop.ifindex);
             let is_dead =
@@ -99,6 +127,7 @@ impl Mirror {
     pub(super) fn lose(&mut self, losses: &[Loss], changes: &mut Vec<Change>) {
         let (mut removal, mut down) = (Removal::default(), HashSet::new());
         let (mut bare, mut alive) = (HashSet::new(), HashSet::new());
+        let mut dark = HashSet::new();
         for loss in losses {
             match *loss {
                 // It may be back.
@@ -121,14 +150,18 @@ impl Mirror {
                 Loss::Revival(ifindex) if self.is_up(ifindex) => {
                     alive.insert(ifindex);
                 }
-                Loss::Link(..) | Loss::Revival(_) => {}
+                Loss::Carrier(ifindex) if self.link(ifindex).is_none_or(Link::is_dark) => {
+                    dark.insert(ifindex);
+                }
+                Loss::Link(..) | Loss::Carrier(_) | Loss::Revival(_) => {}
                 Loss::NextHop(id) => {
                     removal.next_hops.insert(id);
                 }
             }
         }
+        dark.extend(&down);
         let of_down = self.next_hops().filter_map(|it| match it.kind {
-            NextHopKind::Single(hop) if down.contains(&hop.ifindex) => Some(it.id),
+            NextHopKind::Single(hop) if dark.contains(&hop.ifindex) => Some(it.id),
             _ => None,
         });
         removal.next_hops.extend(of_down);
@@ -151,9 +184,7 @@ impl Mirror {
             traits |= BY_SOURCE;
         }
         if traits != 0 {
-            self.retain_routes(traits, changes, |key, route| {
-                key.prefix.addr().is_ipv6() || !removal.concerns(route)
-            });
+            self.retain_routes(traits, changes, |key, route| !removal.concerns(key, route));
         }
         self.follow_deaths(&bare, &alive, changes);
     }

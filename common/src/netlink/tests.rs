@@ -12,6 +12,9 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+mod objects;
+mod rules;
+
 const PORT: u32 = 77;
 
 /// A message made by hand: header, fixed part, attributes.

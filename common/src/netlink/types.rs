@@ -45,6 +45,8 @@ pub struct Link {
     pub up: bool,
     /// It could carry packets: a carrier, or the kernel does not know better (IFF_RUNNING).
     pub running: bool,
+    /// It has a carrier, though it may not be ready to carry packets yet (IFF_LOWER_UP).
+    pub lower_up: bool,
     /// Times that its carrier came, as the kernel counts them: of a flap within some milliseconds
     /// there is one message, or two.
     pub carrier_ups: u32,
@@ -77,6 +79,11 @@ impl Link {
     /// Whether packets can leave through it now.
     pub fn is_usable(&self) -> bool {
         self.up && self.running
+    }
+
+    /// Whether the kernel takes its next hop objects away although it is up.
+    pub(super) fn is_dark(&self) -> bool {
+        !self.running && !self.lower_up
     }
 }
 
@@ -475,9 +482,10 @@ pub struct Route {
     pub kind: RouteKind,
     /// Who made it (RTPROT_*: 2 kernel, 4 static, 186 BGP, …).
     pub protocol: u8,
-    /// The ways, as the kernel sent them; shared among routes with the same ones.
+    /// The ways, as the kernel sent them; shared among routes with the same ones. None of a route
+    /// by a next hop object.
     pub hops: Arc<[Hop]>,
-    /// The next hop object to use instead of `hops`.
+    /// The next hop object that says the ways.
     pub next_hop: Option<u32>,
     /// The address that this machine says something from by it (`src`), if it names one.
     pub source: Option<IpAddr>,

@@ -27,14 +27,15 @@ pub enum PuntReason {
     NotAPort = 1,
     /// The route encapsulates.
     Encapsulated = 2,
-    /// The route is of a type that is not known here.
+    /// The route is of a type that is not known here, or by a next hop object that is not.
     RouteType = 3,
-    /// Some next hops of the route are forwarded to by ports and others are not: the kernel
-    /// chooses among all of them.
+    /// Some next hops of the route are forwarded to by ports and others are not, or are links
+    /// without a gateway: the kernel chooses among all of them.
     Mixed = 4,
     /// Routes to this prefix depend on more than the destination: the source, or the TOS.
     Selective = 5,
-    /// Policy rules decide, or a table that switchd does not follow.
+    /// Policy rules decide, or a table that switchd does not follow, or the table `local`, which
+    /// has a wider route.
     Rule = 6,
     /// The port belongs to a bridge, a bond, a VRF, or another interface that takes its packets.
     Master = 7,

@@ -2,6 +2,7 @@
 //! mirror that dumps afresh: after each change, what events told must be what a dump tells.
 
 mod full_table;
+mod objects;
 
 use common::netlink::{
     Change, FdbKey, FdbKind, Hop, Mirror, NextHopKind, RECEIVE_BUFFER, Requests, Resilience,

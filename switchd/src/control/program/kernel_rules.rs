@@ -35,28 +35,43 @@ pub(super) fn is_local_network(route: &Route) -> bool {
     route.kind == RouteKind::Local
 }
 
-/// The hops of a route: those of its next hop object if that is known, else its own.
+/// The hops of a route: those of its next hop object if it has one, else its own.
 pub(super) fn hops_of<'a>(mirror: &Mirror, route: &'a Route) -> Cow<'a, [Hop]> {
-    match route.next_hop.and_then(|id| object_hops(mirror, id)) {
-        Some(hops) => Cow::Owned(hops),
+    match route.next_hop {
+        Some(id) => Cow::Owned(object_hops(mirror, id).unwrap_or_default()),
         None => Cow::Borrowed(&route.hops),
     }
 }
 
-/// The hops of a next hop object; `None` if it is unknown, an empty list if it discards.
+/// The link that routes by a next hop object make a connected network of.
+pub(super) fn object_link(mirror: &Mirror, id: u32) -> Option<u32> {
+    let hops = object_hops(mirror, id)?;
+    on_link(&hops)
+}
+
+/// The link of the only hop, which has no gateway. Among several the kernel chooses first.
+fn on_link(hops: &[Hop]) -> Option<u32> {
+    match hops {
+        [only] if only.gateway.is_none() && !only.encapsulated => Some(only.ifindex),
+        _ => None,
+    }
+}
+
+/// The hops of a next hop object; `None` if it is unknown, or one of its group is, an empty list if
+/// it discards.
 pub(super) fn object_hops(mirror: &Mirror, id: u32) -> Option<Vec<Hop>> {
     match &mirror.next_hop(id)?.kind {
         NextHopKind::Single(hop) => Some(vec![*hop]),
         NextHopKind::Blackhole | NextHopKind::Foreign => Some(Vec::new()),
         NextHopKind::Group(members) | NextHopKind::Resilient(members, _) => {
-            let hops = members.iter().filter_map(|&(id, weight)| {
-                match mirror.next_hop(id)?.kind {
-                    NextHopKind::Single(hop) => Some(Hop { weight, ..hop }),
-                    // The kernel allows nothing else in a group.
-                    _ => None,
+            let mut hops = Vec::with_capacity(members.len());
+            for &(id, weight) in members {
+                // Another kind is alone in its group, and discards.
+                if let NextHopKind::Single(hop) = mirror.next_hop(id)?.kind {
+                    hops.push(Hop { weight, ..hop });
                 }
-            });
-            Some(hops.collect())
+            }
+            Some(hops)
         }
     }
 }
@@ -74,20 +89,19 @@ pub(super) fn link_of(mirror: &Mirror, route: &Route) -> Option<u32> {
     if route.kind != RouteKind::Unicast {
         return None;
     }
-    hops_of(mirror, route)
-        .iter()
-        .find(|hop| hop.gateway.is_none() && !hop.encapsulated)
-        .map(|hop| hop.ifindex)
+    on_link(&hops_of(mirror, route))
 }
 
 /// What the group of a route stands for, of whose own hops it uses those that `uses` says. The
 /// others are dead, and still ways back to sources.
-pub(super) fn spec_of(mirror: &Mirror, route: &Route, uses: impl Fn(&Hop) -> bool) -> Spec {
+pub(super) fn spec_of(route: &Route, uses: impl Fn(&Hop) -> bool) -> Spec {
     match route.kind {
         RouteKind::Unicast => match route.next_hop {
-            Some(id) if mirror.next_hop(id).is_some() => Spec::Object(id, Terms::of(route)),
-            _ if route.hops.iter().all(&uses) => Spec::Hops(route.hops.clone(), Terms::of(route)),
-            _ => {
+            Some(id) => Spec::Object(id, Terms::of(route)),
+            None if route.hops.iter().all(&uses) => {
+                Spec::Hops(route.hops.clone(), Terms::of(route))
+            }
+            None => {
                 let hops = route.hops.iter().map(|hop| Hop {
                     dead: !uses(hop),
                     ..*hop

@@ -31,6 +31,7 @@ mod idle_links;
 mod interfaces;
 mod kernel_rules;
 mod modes;
+mod noted;
 mod passed_over;
 mod port_punts;
 mod ports;
@@ -58,7 +59,7 @@ use crate::tables::policy::Policy;
 use crate::tables::{Group, Hashing, PortEntry, PortSpeeds, Tables};
 use addresses::{LocalAddresses, address_towards};
 use bridges::Bridges;
-use common::netlink::{Change, FdbKey, Hop, Mirror, NeighbourKey, RouteKey, Table};
+use common::netlink::{Change, FdbKey, Hop, Mirror, NeighbourKey, RouteKey};
 use common::xdp::{PuntReason, StationKey, StationPlace, Verdict};
 use groups::Groups;
 use interfaces::Interfaces;
@@ -417,34 +418,14 @@ impl Program {
             }
             Change::Rules => work.port_punts = true,
             Change::Address(_) | Change::Settings(_) => work.ports = true,
-            Change::NextHop(_) => work.groups = true,
+            Change::NextHop(id) => {
+                work.groups = true;
+                self.note_object(mirror, *id, work);
+            }
             Change::Neighbour(key) => {
                 work.neighbours.insert(*key);
             }
-            Change::Route(key) => {
-                if kernel_rules::is_never_forwarded(&key.prefix) {
-                    return;
-                }
-                let route = mirror.route(key);
-                if key.table == Table::DEFAULT {
-                    work.port_punts = true;
-                    match route {
-                        Some(_) => self.in_other_tables.insert(*key),
-                        None => self.in_other_tables.remove(key),
-                    };
-                    return;
-                }
-                if key.tos != 0 || key.source.is_some() {
-                    self.prefixes.set_selective(key, route.is_some());
-                } else {
-                    self.prefixes.set_route(key, route.is_some());
-                    work.ports |= self.locals.set_route(key, route);
-                }
-                work.prefixes.insert(key.prefix);
-                if self.prefixes.update_connected(mirror, key.prefix) {
-                    work.covering.push(key.prefix);
-                }
-            }
+            Change::Route(key) => self.note_route(mirror, key, work),
         }
     }
 

@@ -170,7 +170,9 @@ pub(super) fn foreign_rule(rules: &[&Rule], is_v6: bool, port: &str) -> Option<S
         // A rule of VRFs is for interfaces that belong to one: see `master`. One for an output
         // interface is for sockets that are bound to it.
         let by_input = rule.input.as_ref().is_none_or(|input| input == port);
-        rule.is_v6 == is_v6 && !rule.is_of_vrf && rule.output.is_none() && by_input
+        let may_match = !rule.is_of_vrf && rule.output.is_none() && by_input;
+        // An inverted one is for those that do not match.
+        rule.is_v6 == is_v6 && (may_match || rule.is_inverted)
     };
     let rules: Vec<&Rule> = rules.iter().filter(concern_it).copied().collect();
     if let Some(rule) = rules.iter().find(|rule| !rule.is_for_all()) {
@@ -267,6 +269,21 @@ mod tests {
             },
             Rule {
                 action: 6,
+                ..rule.clone()
+            },
+            Rule {
+                has_more: true,
+                table: Table::MAIN,
+                ..rule.clone()
+            },
+            Rule {
+                input: Some("swp2".to_owned()),
+                is_inverted: true,
+                ..rule.clone()
+            },
+            Rule {
+                output: Some("swp1".to_owned()),
+                is_inverted: true,
                 ..rule.clone()
             },
         ];

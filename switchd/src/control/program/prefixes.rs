@@ -5,7 +5,7 @@ use super::idle_links::IdleLinks;
 use super::kernel_rules::{link_of, spec_of};
 use super::spec::{Spec, Terms};
 use crate::id::GroupId;
-use common::netlink::{Mirror, NeighbourKey, Route, RouteKey, Table};
+use common::netlink::{Mirror, NeighbourKey, Route, RouteKey, RouteKind, Table};
 use common::xdp::PuntReason;
 use ipnet::IpNet;
 use std::collections::{BTreeSet, HashMap};
@@ -39,6 +39,10 @@ pub(super) struct Prefixes {
     selective: HashMap<IpNet, BTreeSet<RouteKey>>,
     /// Interfaces whose routes are passed over.
     idle_links: IdleLinks,
+    /// Networks of the table `local`, which the kernel may ask as a whole before `main`.
+    local_networks: BTreeSet<IpNet>,
+    /// The links of those next hop objects that lead onto a link.
+    object_links: HashMap<u32, u32>,
 }
 
 impl Prefixes {
@@ -79,6 +83,35 @@ impl Prefixes {
     /// The routes of `prefix` that are for some packets only.
     pub(super) fn selective(&self, prefix: &IpNet) -> impl Iterator<Item = &RouteKey> {
         self.selective.get(prefix).into_iter().flatten()
+    }
+
+    /// Adds or removes a network of the table `local`, if the key is one. Returns whether that is
+    /// news.
+    pub(super) fn set_local_network(&mut self, key: &RouteKey, exists: bool) -> bool {
+        let prefix = key.prefix;
+        let is_host = prefix.prefix_len() == prefix.max_prefix_len();
+        if key.table != Table::LOCAL || is_host || prefix.addr().is_loopback() {
+            return false;
+        }
+        if exists {
+            self.local_networks.insert(prefix)
+        } else {
+            self.local_networks.remove(&prefix)
+        }
+    }
+
+    /// Whether only the kernel knows if a route to `prefix` is asked: the table `local` has a wider
+    /// one. Once it had policy rules of its own, it asks that table first, as it always does for
+    /// IPv6; before, it looks for the longest prefix of both.
+    fn is_shadowed(&self, prefix: &IpNet) -> bool {
+        let mut wider = self.local_networks.iter();
+        !self.is_local(prefix) && wider.any(|network| network != prefix && network.contains(prefix))
+    }
+
+    /// Whether the best route of `prefix` is of the table `local`.
+    fn is_local(&self, prefix: &IpNet) -> bool {
+        let best = self.entries.get(prefix).and_then(|entry| entry.best);
+        best.is_some_and(|best| !best.not_local)
     }
 
     /// Adds or removes the route with this key.
@@ -124,6 +157,16 @@ impl Prefixes {
         &self.idle_links
     }
 
+    /// Routes by a next hop object lead onto this link, or through gateways. Returns whether that
+    /// is news.
+    pub(super) fn set_object_link(&mut self, id: u32, link: Option<u32>) -> bool {
+        let before = match link {
+            Some(link) => self.object_links.insert(id, link),
+            None => self.object_links.remove(&id),
+        };
+        before != link
+    }
+
     /// Passes over the routes of these interfaces from now on; which ones it were before.
     pub(super) fn set_idle_links(&mut self, idle_links: IdleLinks) -> IdleLinks {
         std::mem::replace(&mut self.idle_links, idle_links)
@@ -158,7 +201,7 @@ impl Prefixes {
     pub(super) fn update_connected(&mut self, mirror: &Mirror, prefix: IpNet) -> bool {
         let link = self
             .best_route(mirror, &prefix)
-            .filter(|_| !self.selective.contains_key(&prefix))
+            .filter(|_| !self.selective.contains_key(&prefix) && !self.is_shadowed(&prefix))
             .and_then(|route| link_of(mirror, route));
         let before = match link {
             Some(ifindex) => self.connected.insert(prefix, ifindex),
@@ -192,14 +235,21 @@ impl Prefixes {
         if self.selective.contains_key(&prefix) {
             return Some(Spec::Punt(PuntReason::Selective));
         }
+        if self.is_shadowed(&prefix) && self.best_route(mirror, &prefix).is_some() {
+            return Some(Spec::Punt(PuntReason::Rule));
+        }
         let on_link =
             |(ifindex, terms)| neighbour(mirror, is_ours, (ifindex, terms), prefix.addr());
         match self.best_route(mirror, &prefix) {
+            // The kernel goes on in `main`.
+            Some(route) if route.kind == RouteKind::Throw && self.is_local(&prefix) => {
+                Some(Spec::Punt(PuntReason::Rule))
+            }
             Some(route) => {
                 let link = link_of(mirror, route).filter(|_| is_host);
                 let link = link.map(|ifindex| (ifindex, Terms::of(route)));
                 Some(link.and_then(on_link).unwrap_or_else(|| {
-                    spec_of(mirror, route, |hop| self.idle_links.leave_hop(&prefix, hop))
+                    spec_of(route, |hop| self.idle_links.leave_hop(&prefix, hop))
                 }))
             }
             None if is_host => on_link(self.covering_link(mirror, &prefix)?),
@@ -212,7 +262,7 @@ impl Prefixes {
     fn covering_link(&self, mirror: &Mirror, host: &IpNet) -> Option<(u32, Terms)> {
         let mut wider = host.supernet();
         while let Some(network) = wider {
-            if self.selective.contains_key(&network) {
+            if self.selective.contains_key(&network) || self.is_shadowed(&network) {
                 return None;
             }
             if let Some(route) = self.best_route(mirror, &network) {

@@ -150,8 +150,11 @@ impl Renderer<'_> {
                     };
                     self.render_hops(id, ways, rendered)
                 }
-                // The object is gone and its routes will follow: until then nothing changes.
-                None => return,
+                // It has not been told yet, or its routes go with it: until then the kernel knows.
+                None => {
+                    self.hold_none(id);
+                    Group::Punt(PuntReason::RouteType)
+                }
             },
         };
         let groups = &mut self.tables.groups;
@@ -228,6 +231,11 @@ impl Renderer<'_> {
             return Group::Punt(reason);
         }
         let on_link = hops.iter().find(|hop| hop.gateway.is_none());
+        if on_link.is_some() && hops.len() > 1 {
+            // Behind which of them a destination is, the kernel decides by the flow.
+            self.hold_none(id);
+            return Group::Punt(PuntReason::Mixed);
+        }
         let port = |hop: &Hop| Some((self.egresses.port(hop.ifindex)?, hop.ifindex));
         match on_link.and_then(port) {
             Some((port, ifindex)) => {

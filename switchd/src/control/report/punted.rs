@@ -90,6 +90,8 @@ impl State {
             let mut ports = self.routing.publisher().ports().iter();
             ports.any(|port| port.ifindex == hop.ifindex)
         };
+        // Who is on a link without a gateway the kernel finds out, if it is one of several.
+        let is_ours = |hop: &Hop| is_port(hop) && !hop.encapsulated && hop.gateway.is_some();
         match reason {
             PuntReason::NotAPort => format!("leaves by {}, which is no port", names(&|_| true)),
             PuntReason::Encapsulated => {
@@ -97,8 +99,8 @@ impl State {
             }
             PuntReason::Mixed => format!(
                 "has next hops by ports ({}) and others that only the kernel has ({})",
-                names(&|hop| is_port(hop) && !hop.encapsulated),
-                names(&|hop| !is_port(hop) || hop.encapsulated)
+                names(&is_ours),
+                names(&|hop| !is_ours(hop))
             ),
             PuntReason::Selective => {
                 let routes: Vec<String> = program.selective_routes(prefix).map(condition).collect();
@@ -116,10 +118,15 @@ impl State {
                 "nobody is asked for the MAC address of a next hop by {} (arp off), and none is set",
                 names(&|_| true)
             ),
+            PuntReason::RouteType if matches!(spec, Some(Spec::Object(..))) => {
+                "its next hop object is not known to switchd".to_owned()
+            }
+            PuntReason::Rule => "the table local may be asked before the one with its route, \
+                                 and has a wider one, or one that throws"
+                .to_owned(),
             PuntReason::RouteType => "the type of its route is not known to switchd".to_owned(),
             // Reasons of ports, not of prefixes.
-            PuntReason::Rule
-            | PuntReason::Master
+            PuntReason::Master
             | PuntReason::Vlan
             | PuntReason::Discovery
             | PuntReason::Absent

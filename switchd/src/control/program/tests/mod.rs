@@ -13,6 +13,7 @@ use proptest::prelude::*;
 mod bridges;
 mod idle_links;
 mod interfaces;
+mod kernels_choice;
 mod punted;
 mod replaced;
 mod resilient;

@@ -57,11 +57,15 @@ pub enum Stage {
     Opening {
         /// The interface.
         ifindex: u32,
+        /// Which one it is of those that have had its number.
+        arrival: Option<u64>,
     },
     /// It forwards while its link is up.
     Open {
         /// The interface.
         ifindex: u32,
+        /// Which one it is of those that have had its number; `None`: it is not looked at yet.
+        arrival: Option<u64>,
         /// The largest MTU that it may have.
         mtu_limit: u32,
     },
@@ -78,9 +82,26 @@ pub enum Stage {
         why: String,
         /// The next try.
         retry_at: Time,
-        /// The interface and its MTU: with another one it is tried at once.
-        seen: (u32, u32),
+        /// With another one it is tried at once.
+        seen: Seen,
     },
+}
+
+/// An interface that could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    ifindex: u32,
+    arrival: Option<u64>,
+    /// Its MTU; 0: that was not known.
+    mtu: u32,
+}
+
+impl Seen {
+    /// Whether this is another interface, or has another MTU.
+    fn differs(self, mirror: &Mirror, link: &Link) -> bool {
+        let is_it = (self.ifindex, self.arrival) == (link.index, mirror.arrival(link.index));
+        !is_it || (self.mtu != 0 && self.mtu != link.mtu)
+    }
 }
 
 /// A slot.
@@ -118,7 +139,7 @@ impl Slot {
     /// Whether it has a socket on this interface, or may have.
     fn holds(&self, interface: u32) -> bool {
         match self.stage {
-            Stage::Opening { ifindex }
+            Stage::Opening { ifindex, .. }
             | Stage::Open { ifindex, .. }
             | Stage::Closing { ifindex, .. } => ifindex == interface,
             _ => false,
@@ -153,7 +174,7 @@ impl Slot {
         }
     }
 
-    fn fail(&mut self, why: String, seen: (u32, u32), now: Time) {
+    fn fail(&mut self, why: String, seen: Seen, now: Time) {
         let wait = RETRY_FIRST.nanos() << self.failures.min(16);
         self.failures += 1;
         self.stage = Stage::Failed {
@@ -189,7 +210,7 @@ pub struct Slots {
     /// Times that a port was forgotten.
     forgotten: u64,
     /// Interfaces that match and can be no ports.
-    unfit: HashSet<u32>,
+    unfit: HashSet<(u32, Option<u64>)>,
     /// By slot: the name of the port that was open in it last.
     last: Vec<String>,
 }
@@ -200,7 +221,11 @@ impl Slots {
     pub fn new(ports: impl Iterator<Item = (PortSettings, u32, u32)>, spare: usize) -> Self {
         let open = |(settings, ifindex, mtu_limit)| Slot {
             settings: Some(settings),
-            stage: Stage::Open { ifindex, mtu_limit },
+            stage: Stage::Open {
+                ifindex,
+                arrival: None,
+                mtu_limit,
+            },
             ..Slot::default()
         };
         let mut slots: Vec<Slot> = ports.map(open).collect();
@@ -264,7 +289,7 @@ impl Slots {
                 steps.push((number, step));
             }
         }
-        let refused = self.take_in(&by_name, config, now, &mut steps);
+        let refused = self.take_in(mirror, &by_name, config, now, &mut steps);
         (steps, refused)
     }
 
@@ -276,13 +301,27 @@ impl Slots {
         config: &Config,
         now: Time,
     ) -> Option<Step> {
+        if let Stage::Open {
+            ifindex,
+            arrival: arrival @ None,
+            ..
+        } = &mut self.slots[number].stage
+        {
+            *arrival = mirror.arrival(*ifindex);
+        }
         let slot = &self.slots[number];
         let name = slot.name();
         match &slot.stage {
             Stage::Vacant | Stage::Opening { .. } | Stage::Closing { .. } => None,
-            Stage::Open { ifindex, mtu_limit } => {
+            Stage::Open {
+                ifindex,
+                arrival,
+                mtu_limit,
+            } => {
                 let why = match mirror.link(*ifindex) {
                     None => None,
+                    // It went, and this one came under its number: its sockets went, too.
+                    Some(_) if mirror.arrival(*ifindex) != *arrival => None,
                     Some(link) if link.name != name => {
                         if let Some(settings) = self.renamed(number, link, config) {
                             self.last[number].clone_from(&settings.name);
@@ -302,10 +341,10 @@ impl Slots {
                 self.slots[number].stage = Stage::Closing { ifindex, why };
                 Some(Step::Close)
             }
-            Stage::Forgotten { .. } => self.open(number, by_name.get(name).copied()),
+            Stage::Forgotten { .. } => self.open(number, mirror, by_name.get(name).copied()),
             Stage::Absent => match by_name.get(name) {
                 None => self.forget(number, config, now),
-                link => self.open(number, link.copied()),
+                link => self.open(number, mirror, link.copied()),
             },
             Stage::Failed { retry_at, seen, .. } => match by_name.get(name) {
                 None => {
@@ -313,13 +352,8 @@ impl Slots {
                     (slot.stage, slot.failures) = (Stage::Absent, 0);
                     self.forget(number, config, now)
                 }
-                // An MTU of zero was not known: it tells of no change.
-                Some(link)
-                    if now >= *retry_at
-                        || seen.0 != link.index
-                        || (seen.1 != 0 && seen.1 != link.mtu) =>
-                {
-                    self.open(number, Some(link))
+                Some(link) if now >= *retry_at || seen.differs(mirror, link) => {
+                    self.open(number, mirror, Some(link))
                 }
                 Some(_) => None,
             },
@@ -338,9 +372,10 @@ impl Slots {
         (same == *before && !is_taken).then_some(next)
     }
 
-    fn open(&mut self, number: usize, link: Option<&Link>) -> Option<Step> {
+    fn open(&mut self, number: usize, mirror: &Mirror, link: Option<&Link>) -> Option<Step> {
         let ifindex = link?.index;
-        self.slots[number].stage = Stage::Opening { ifindex };
+        let arrival = mirror.arrival(ifindex);
+        self.slots[number].stage = Stage::Opening { ifindex, arrival };
         Some(Step::Open)
     }
 
@@ -358,6 +393,7 @@ impl Slots {
     /// Gives slots to interfaces that match and have none.
     fn take_in(
         &mut self,
+        mirror: &Mirror,
         by_name: &HashMap<&str, &Link>,
         config: &Config,
         now: Time,
@@ -366,14 +402,17 @@ impl Slots {
         let is_there = |name: &String| by_name.contains_key(name.as_str());
         self.refused.retain(|name, _| is_there(name));
         self.unfit
-            .retain(|index| by_name.values().any(|link| link.index == *index));
+            .retain(|(index, arrival)| mirror.arrival(*index) == *arrival);
         let mut links: Vec<&Link> = by_name.values().copied().collect();
         links.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let mut new = Vec::new();
         for link in links {
             let its = |slot: &Slot| slot.name() == link.name || slot.holds(link.index);
             let has_slot = self.slots.iter().any(its);
-            if has_slot || self.unfit.contains(&link.index) || link.loopback {
+            let is_unfit = self
+                .unfit
+                .contains(&(link.index, mirror.arrival(link.index)));
+            if has_slot || is_unfit || link.loopback {
                 continue;
             }
             if config.leaves_out(&link.name, link.kind.as_deref().unwrap_or_default()) {
@@ -389,7 +428,8 @@ impl Slots {
                         settings: Some(settings),
                         ..Slot::default()
                     };
-                    steps.extend(self.open(number, Some(link)).map(|step| (number, step)));
+                    let step = self.open(number, mirror, Some(link));
+                    steps.extend(step.map(|step| (number, step)));
                 }
                 None if !self.refused.contains_key(&link.name) => {
                     let why = format!(
@@ -426,7 +466,19 @@ impl Slots {
     /// The port of a slot is open.
     pub fn opened(&mut self, number: usize, ifindex: u32, mtu_limit: u32) {
         let slot = &mut self.slots[number];
-        (slot.stage, slot.failures) = (Stage::Open { ifindex, mtu_limit }, 0);
+        let arrival = match slot.stage {
+            Stage::Opening {
+                ifindex: opening,
+                arrival,
+            } if opening == ifindex => arrival,
+            _ => None,
+        };
+        slot.failures = 0;
+        slot.stage = Stage::Open {
+            ifindex,
+            arrival,
+            mtu_limit,
+        };
     }
 
     /// The port of a slot is about to be taken into use. Returns the name of the port that had the
@@ -441,11 +493,16 @@ impl Slots {
     /// that is news.
     pub fn failed(&mut self, number: usize, why: String, mtu: u32, now: Time) -> bool {
         let slot = &mut self.slots[number];
-        let Stage::Opening { ifindex } = slot.stage else {
+        let Stage::Opening { ifindex, arrival } = slot.stage else {
             return false;
         };
         let is_first = slot.failures == 0;
-        slot.fail(why, (ifindex, mtu), now);
+        let seen = Seen {
+            ifindex,
+            arrival,
+            mtu,
+        };
+        slot.fail(why, seen, now);
         is_first
     }
 
@@ -453,14 +510,19 @@ impl Slots {
     /// pattern.
     pub fn unfit(&mut self, number: usize, why: String, config: &Config, now: Time) {
         let slot = &mut self.slots[number];
-        let Stage::Opening { ifindex } = slot.stage else {
+        let Stage::Opening { ifindex, arrival } = slot.stage else {
             return;
         };
         if is_named(config, slot.name()) {
-            slot.fail(why, (ifindex, 0), now);
+            let seen = Seen {
+                ifindex,
+                arrival,
+                mtu: 0,
+            };
+            slot.fail(why, seen, now);
             return;
         }
-        self.unfit.insert(ifindex);
+        self.unfit.insert((ifindex, arrival));
         *slot = Slot::default();
     }
 
@@ -468,7 +530,7 @@ impl Slots {
     /// is gone.
     pub fn abandoned(&mut self, number: usize, why: Option<String>) {
         let slot = &mut self.slots[number];
-        if let Stage::Opening { ifindex } = slot.stage {
+        if let Stage::Opening { ifindex, .. } = slot.stage {
             slot.stage = Stage::Closing { ifindex, why };
         }
     }
@@ -481,7 +543,14 @@ impl Slots {
         };
         let link = mirror.link_named(slot.name());
         match (why, link) {
-            (Some(why), Some(link)) => slot.fail(why, (link.index, link.mtu), now),
+            (Some(why), Some(link)) => {
+                let seen = Seen {
+                    ifindex: link.index,
+                    arrival: mirror.arrival(link.index),
+                    mtu: link.mtu,
+                };
+                slot.fail(why, seen, now);
+            }
             _ => slot.stage = Stage::Absent,
         }
     }

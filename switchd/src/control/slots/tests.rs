@@ -294,3 +294,59 @@ fn flaps_too_fast_to_be_told_are_counted() {
     assert_eq!(look(2, up, (500, 500)), (None, (9, 9)));
     assert_eq!(look(2, up, (501, 501)), (Some((true, 1)), (10, 10)));
 }
+
+/// SW-1: an interface that goes and is back before anybody has looked, under its number, is another
+/// one: the port of the first is let go, whatever the second is called.
+#[test]
+fn interfaces_that_return_at_once_are_others() {
+    let mut rig = Rig::new(1);
+    assert_eq!(rig.follow(), []);
+    for (slot, index, name) in [(0, 1, "swp1"), (1, 2, "veth1")] {
+        rig.remove(index);
+        rig.set(link(index, name));
+        assert_eq!(rig.follow(), [(slot, Step::Close)]);
+        assert_eq!(rig.follow(), []);
+        rig.closed(slot);
+        assert_eq!(rig.follow(), [(slot, Step::Open)]);
+        rig.slots.opened(slot, index, 3000);
+        assert_eq!(rig.follow(), []);
+    }
+    // Under another name that matches it was no renaming.
+    rig.remove(2);
+    rig.set(link(2, "veth9"));
+    assert_eq!(rig.follow(), [(1, Step::Close)]);
+    rig.closed(1);
+    assert_eq!(rig.follow(), [(1, Step::Forget), (2, Step::Open)]);
+    // It goes and comes back while it is opened.
+    rig.remove(2);
+    rig.set(link(2, "veth9"));
+    assert_eq!(rig.follow(), []);
+    rig.slots.opened(2, 2, 3000);
+    assert_eq!(rig.follow(), [(2, Step::Close)]);
+    // And with the name under another number.
+    rig.remove(1);
+    rig.set(link(31, "swp1"));
+    assert_eq!(rig.follow(), [(0, Step::Close)]);
+    rig.closed(0);
+    assert_eq!(rig.follow(), [(0, Step::Open)]);
+}
+
+/// SW-1: that an interface could not be opened, or is no Ethernet device, says nothing of another
+/// one with its number.
+#[test]
+fn refusals_are_of_one_interface() {
+    let mut rig = Rig::new(1);
+    rig.set(link(3, "veth3"));
+    assert_eq!(rig.follow(), [(2, Step::Open)]);
+    let (config, now) = (&rig.config, rig.now);
+    rig.slots.unfit(2, "no Ethernet".to_owned(), config, now);
+    assert_eq!(rig.follow(), []);
+    rig.remove(3);
+    rig.set(link(3, "veth3"));
+    assert_eq!(rig.follow(), [(2, Step::Open)]);
+    rig.slots.failed(2, "busy".to_owned(), 1500, rig.now);
+    assert_eq!(rig.follow(), []);
+    rig.remove(3);
+    rig.set(link(3, "veth3"));
+    assert_eq!(rig.follow(), [(2, Step::Open)]);
+}

@@ -25,11 +25,17 @@ pub(super) const NO_MARKS: f64 = 0.001;
 /// Thresholds that are tried at most.
 pub(super) const TRIES: u32 = 8;
 
+/// What is in force is what was to be tried if it differs by no more than this part: thresholds
+/// are whole bytes.
+const SAME: f64 = 0.01;
+
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Next {
     /// See how this Kmax does.
     Try(f64),
+    /// See once more how what is in force does.
+    Again,
     /// This is the best Kmax.
     Done(f64),
 }
@@ -50,7 +56,7 @@ pub(super) struct Search {
     begin: f64,
     /// What is being tried.
     at: f64,
-    /// The best so far, and the most throughput so far.
+    /// The best that was in force so far, and the most throughput so far.
     best: f64,
     most: f64,
     left: u32,
@@ -62,7 +68,8 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// A search from `at` within `range`.
+    /// A search that begins with what is in force, `at`, which may be out of the range, and tries
+    /// what is within `range`.
     pub(super) const fn new(at: f64, range: (f64, f64)) -> Self {
         Self {
             way: Way::Start,
@@ -76,17 +83,27 @@ impl Search {
         }
     }
 
-    /// The line was used so much, and this part of packets was marked, with what was tried last.
-    /// Differences of the utilisation by less than the part `chance` may mean nothing.
-    pub(super) fn next(&mut self, utilisation: f64, marked: f64, chance: f64) -> Next {
+    /// The line was used so much, and this part of packets was marked, with `in_force`. That is
+    /// what was tried last, or as near to it as the steps and the bounds of changes let it come:
+    /// what is found out counts for it. Differences of the utilisation by less than the part
+    /// `chance` may mean nothing.
+    pub(super) fn next(
+        &mut self,
+        in_force: f64,
+        (utilisation, marked): (f64, f64),
+        chance: f64,
+    ) -> Next {
         let worth = WORTH.max(chance);
+        if (in_force / self.at - 1.0).abs() > SAME {
+            self.at = in_force;
+        }
         match self.way {
             Way::Start => {
                 self.most = utilisation;
                 if marked < NO_MARKS {
                     return Next::Done(self.best);
                 }
-                if utilisation < FULL {
+                if utilisation < FULL && self.at < self.range.1 {
                     self.go(Way::Up, self.at * 2.0)
                 } else {
                     self.go(Way::Down, self.at / 2.0)
@@ -105,7 +122,7 @@ impl Search {
             }
             Way::Down if !self.is_doubted => {
                 self.is_doubted = true;
-                Next::Try(self.at)
+                Next::Again
             }
             Way::Up | Way::Down => Next::Done(self.best),
         }
@@ -114,7 +131,11 @@ impl Search {
     fn go(&mut self, way: Way, to: f64) -> Next {
         let (least, most) = self.range;
         let to = to.clamp(least.min(most), most);
-        let is_moving = (to / self.at - 1.0).abs() > 0.1;
+        let ratio = to / self.at;
+        let is_moving = match way {
+            Way::Up => ratio > 1.1,
+            Way::Start | Way::Down => ratio < 0.9,
+        };
         if self.left == 0 || (!is_moving && way != Way::Up) {
             return Next::Done(self.best);
         }
@@ -138,18 +159,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Searches on a curve of throughput. Returns what is found, and how many were tried.
+    /// Searches on a curve of throughput, with changes by a factor of four at most. Returns what is
+    /// found, and how many were tried.
     fn search(from: f64, range: (f64, f64), curve: impl Fn(f64) -> f64) -> (f64, usize) {
         let mut search = Search::new(from, range);
         let (mut at, mut tried) = (from, 0);
         loop {
-            match search.next(curve(at), 0.1, 0.0) {
+            match search.next(at, (curve(at), 0.1), 0.0) {
                 Next::Try(next) => {
                     assert!(next >= range.0 && next <= range.1, "{next}");
-                    // What is looked at once more is no other try.
-                    tried += usize::from((next - at).abs() > 1e-9);
-                    at = next;
+                    tried += 1;
+                    at = next.clamp(at / 4.0, at * 4.0);
                 }
+                Next::Again => {}
                 Next::Done(best) => return (best, tried),
             }
         }
@@ -173,11 +195,23 @@ mod tests {
         assert!((found - 0.125).abs() < 1e-9, "{found}");
     }
 
+    /// SW-24: what a search finds out counts for the Kmax that was in force. From far above the
+    /// range the first change does not reach what was to be tried: the line is full with 10 BDP and
+    /// not with 8, so it is 10 that is found. One that begins above the range does not end there
+    /// for want of a way up.
+    #[test]
+    fn what_was_in_force_has_the_credit() {
+        let (found, _) = search(40.0, (0.125, 8.0), knee(10.0));
+        assert!((found - 10.0).abs() < 1e-9, "{found}");
+        let (found, _) = search(40.0, (0.125, 8.0), |_| 0.5);
+        assert!((found - 0.125).abs() < 1e-9, "{found}");
+    }
+
     /// SW-24: without marks thresholds do not matter, and stay.
     #[test]
     fn nothing_is_tried_without_marks() {
         assert_eq!(
-            Search::new(1.0, (0.1, 8.0)).next(0.4, 0.0, 0.0),
+            Search::new(1.0, (0.1, 8.0)).next(1.0, (0.4, 0.0), 0.0),
             Next::Done(1.0)
         );
     }
@@ -190,12 +224,16 @@ mod tests {
             values in proptest::collection::vec(0.0_f64..1.0, 2 + 2 * TRIES as usize),
         ) {
             let mut search = Search::new(from, (0.125, 8.0));
-            let mut ended = false;
+            let (mut at, mut ended) = (from, false);
             for value in values {
-                if let Next::Done(best) = search.next(value, value, value / 8.0) {
-                    prop_assert!((0.125..=8.0).contains(&best));
-                    ended = true;
-                    break;
+                match search.next(at, (value, value), value / 8.0) {
+                    Next::Try(next) => at = next,
+                    Next::Again => {}
+                    Next::Done(best) => {
+                        prop_assert!((0.125..=8.0).contains(&best));
+                        ended = true;
+                        break;
+                    }
                 }
             }
             prop_assert!(ended);

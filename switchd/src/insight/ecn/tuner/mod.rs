@@ -340,7 +340,7 @@ impl Tuner {
                 return None;
             }
             let range = range(interval)?;
-            let search = Search::new(mean.in_force.clamp(range.0, range.1), range);
+            let search = Search::new(mean.in_force, range);
             return self.search(search, (mean, chance), interval);
         };
         let to = self.proposed(scenario, mean, interval);
@@ -406,19 +406,24 @@ impl Tuner {
         (mean, chance): (&Features, f64),
         interval: &Interval,
     ) -> Option<Change> {
-        let next = search.next(mean.utilisation, mean.marked, chance);
-        let (Next::Try(at) | Next::Done(at)) = next;
+        let seen = (mean.utilisation, mean.marked);
+        let next = search.next(mean.in_force, seen, chance);
+        let at = match next {
+            Next::Try(at) | Next::Done(at) => at,
+            Next::Again => {
+                self.enter(Stage::Searching(search));
+                return None;
+            }
+        };
         let Some(to) = interval.bounds.nearest(shape(at, interval.unit)) else {
             self.settle();
             return None;
         };
-        match next {
-            Next::Try(_) => {
-                self.enter(Stage::Searching(search));
-                self.step(to, Why::Tried, interval)
-            }
-            Next::Done(_) => self.go(to, Why::Found, interval),
+        if matches!(next, Next::Done(_)) {
+            return self.go(to, Why::Found, interval);
         }
+        self.enter(Stage::Searching(search));
+        self.step(to, Why::Tried, interval)
     }
 
     /// Goes towards thresholds.

@@ -272,6 +272,30 @@ fn an_unknown_scenario_is_searched() {
     }
 }
 
+/// SW-24: from 40 BDP a search does not reach 8 in one change. What it learns with 10 is not taken
+/// for what 8 would do: the line is full with 10 only, and that is found.
+#[test]
+fn a_search_from_far_above_credits_what_was_in_force() {
+    let plant = Plant {
+        knee: 10.0,
+        flows: 4.0,
+    };
+    let bounds = Bounds {
+        floor: 0,
+        ceiling: 10_000_000,
+    };
+    let mut rig = Rig::new(nobody());
+    rig.tuner = Tuner::new(at(4_000_000));
+    let mut seen = Vec::new();
+    for _ in 0..50 {
+        let features = plant.features(rig.tuner.in_force().kmax);
+        let change = rig.take_within(Some(features), None, bounds);
+        seen.extend(change.map(|it| it.after.kmax));
+    }
+    assert_eq!(seen, [1_000_000, 500_000, 1_000_000]);
+    assert_eq!(rig.tuner.stage(), "settled");
+}
+
 /// SW-24: traffic that wanders changes thresholds no more than twelve times a minute.
 #[test]
 fn changes_are_few_where_traffic_wanders() {

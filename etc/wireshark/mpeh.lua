@@ -145,6 +145,9 @@ o.blocks = ProtoField.uint8("mpeh_offer.blocks", "Blocks that are understood", b
 o.service = ProtoField.uint8("mpeh_offer.service", "Delivery service", base.DEC,
     { [0] = "ordered", [1] = "unordered", [2] = "idempotent" }, 0xc0)
 o.data = ProtoField.uint8("mpeh_offer.data_length", "Bytes of application data", base.DEC)
+o.compact = ProtoField.uint16("mpeh_offer.compact_tpid", "TPID of compact CSIG tags", base.HEX)
+o.expanded = ProtoField.uint16("mpeh_offer.expanded_tpid", "TPID of expanded CSIG tags", base.HEX)
+o.int = ProtoField.uint16("mpeh_offer.int_tpid", "TPID of INT tags", base.HEX)
 local absurd = ProtoExpert.new("mpeh_offer.absurd", "Nobody takes this offer", expert.group.PROTOCOL,
     expert.severity.NOTE)
 offer.experts = { absurd }
@@ -157,6 +160,8 @@ local HOPS, EXTENSION_MAX = 5, 80
 local BTH, MPEH, EXTENSION, SACK, MARKS, ICRC = 12, 8, 8, 36, 36, 4
 -- Behind BTH and DETH; its last bytes are those of the private data of REQ and REP.
 local MAD_AT, MAD, OFFER = 20, 256, 24
+-- TPIDs before the offer.
+local TPIDS = 8
 local REQ, REP = 0x10, 0x13
 local UD_SEND_ONLY = 0x64
 
@@ -485,6 +490,12 @@ local function negotiation(bytes, root)
     if bits % 8 == 0 or mtu < 1 or mtu > 5 or range(6, 2):uint() == 0 or range(12, 2):uint() == 0
         or range(23, 1):uint() > room then
         tree:add_proto_expert_info(absurd)
+    end
+    local told = bytes(MAD_AT + MAD - OFFER - TPIDS, TPIDS)
+    if range(23, 1):uint() + TPIDS <= room and told(0, 2):string() == "TP" then
+        for n, field in ipairs({ o.compact, o.expanded, o.int }) do
+            tree:add(field, told(2 * n, 2))
+        end
     end
 end
 

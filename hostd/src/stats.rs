@@ -4,6 +4,7 @@ use crate::limits;
 use crate::pauses::PauseCounters;
 use crate::verbs::{
     Access, DropCounters, End, EndReason, MultipathConfig, PathStanding, PortSet, State, Traffic,
+    Untagged,
 };
 use common::csig::SIGNALS;
 use common::histogram::Histogram;
@@ -113,6 +114,11 @@ pub struct EngineStatistics {
     pub impossible_changes: u64,
     /// Messages of the connection manager that were taken in.
     pub management: u64,
+    /// Connections without tags for CSIG or INT though both sides offer them, for their TPIDs are
+    /// others.
+    pub untagged_unlike: u64,
+    /// The same: the data of the application left no room in the REQ to tell the own TPIDs.
+    pub untagged_untold: u64,
     /// Collectives of the switches.
     pub collective: CollectiveStatistics,
     /// By port, also of those that there are not.
@@ -455,6 +461,8 @@ pub struct QueuePairStatistics {
     pub local: Option<IpAddr>,
     /// What both sides agreed on, with all changes since; `None`: plain RoCEv2.
     pub agreed: Option<MultipathConfig>,
+    /// Why its packets have no tags for CSIG or INT though this side offers them.
+    pub untagged: Option<Untagged>,
     /// What its application tells of its traffic.
     pub traffic: Traffic,
     /// Bytes of payload in a full packet.

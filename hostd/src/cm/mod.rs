@@ -4,12 +4,14 @@
 //! ```text
 //!   machine       phases of a connection, and what each message does to it
 //!   negotiation   the multipath offer in the private data
+//!   tags          which TPIDs of tags both sides know
 //!   table         connections, by own and by the peer's number, and their clocks
 //! ```
 
 pub(crate) mod machine;
 pub(crate) mod negotiation;
 pub(crate) mod table;
+mod tags;
 
 use common::time::Span;
 use common::wire::cm::{REJ_PRIVATE_LEN, REP_PRIVATE_LEN, REQ_PRIVATE_LEN};

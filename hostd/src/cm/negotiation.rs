@@ -20,13 +20,17 @@
 //! ```
 //!
 //! The REP carries the result: the smaller number of each, the finest granularity that both know,
-//! the stricter service; and the cookie of its own side. A side that does not know the offer, or
-//! only version 1, which had no cookie and was in front, takes it for what it is not interested in
-//! and answers without one: then the connection is plain RoCEv2.
+//! the stricter service, the tags that both know by the same TPIDs ([`super::tags`]); and the
+//! cookie of its own side. A side that does not know the offer, or only version 1, which had no
+//! cookie and was in front, takes it for what it is not interested in and answers without one: then
+//! the connection is plain RoCEv2.
 
+use super::tags;
 use crate::limits;
-use crate::verbs::{Granularity, MultipathConfig, Service};
+use crate::verbs::{Granularity, MultipathConfig, Service, Untagged};
 use common::time::Span;
+use common::wire::cm::REQ_PRIVATE_LEN;
+use common::wire::csig::Tpids;
 use common::wire::roce::{Cookie, Extension};
 
 /// Bytes of an offer.
@@ -49,6 +53,8 @@ pub(crate) struct Offer {
     pub(crate) path_mtu: u16,
     /// What packets to this side carry.
     pub(crate) cookie: Cookie,
+    /// The TPIDs that are told of the tags which this side offers.
+    pub(crate) told: Option<Tpids>,
 }
 
 impl Offer {
@@ -58,8 +64,14 @@ impl Offer {
         let Some((front, bytes)) = private.split_last_chunk() else {
             return (None, private);
         };
-        match (Self::read(bytes), front.get(..usize::from(bytes[23]))) {
-            (Some(offer), Some(data)) => (Some(offer), data),
+        match (
+            Self::read(bytes),
+            front.split_at_checked(usize::from(bytes[23])),
+        ) {
+            (Some(offer), Some((data, between))) => {
+                let told = tags::read(between);
+                (Some(Self { told, ..offer }), data)
+            }
             _ => (None, private),
         }
     }
@@ -86,6 +98,7 @@ impl Offer {
             },
             path_mtu: mtu_of(bytes[5] >> 4)?,
             cookie: Cookie::from_bytes(*bytes[16..].first_chunk()?),
+            told: None,
         };
         (offer.config.paths > 0 && offer.config.reorder_buffer > 0).then_some(offer)
     }
@@ -127,7 +140,7 @@ impl Offer {
     }
 
     /// Fills the private data of a message: the application's `data`, and the offer, if there is
-    /// one. What finds no room is cut off.
+    /// one. What finds no room is cut off; TPIDs are told only if there is room behind the data.
     pub(crate) fn fill(private: &mut [u8], offer: Option<&Self>, data: &[u8]) {
         let room = private.len() - if offer.is_some() { OFFER_LEN } else { 0 };
         let len = data.len().min(room).min(usize::from(u8::MAX));
@@ -135,11 +148,58 @@ impl Offer {
         if let Some(offer) = offer {
             let len = u8::try_from(len).expect("bounded above");
             private[room..].copy_from_slice(&offer.emit(len));
+            let between = private[usize::from(len)..room].last_chunk_mut();
+            if let Some((between, told)) = between.zip(offer.told) {
+                *between = tags::emit(told);
+            }
         }
     }
 
+    /// The offer of a REQ with so many bytes of the application's data, of a side that knows tags
+    /// by `known`; and what cannot be offered.
+    pub(crate) fn asking(mut self, known: Tpids, data: usize) -> (Self, Option<Untagged>) {
+        let own = tags::offered(&self.config, known);
+        let tells = !tags::are_shipped(own);
+        (self.config.signals, self.config.telemetry) = tags::as_shipped(own);
+        let has_room = data + OFFER_LEN + tags::LEN <= REQ_PRIVATE_LEN;
+        self.told = (tells && has_room).then_some(own);
+        let untagged = Untagged { own, peer: None };
+        (self, (tells && !has_room).then_some(untagged))
+    }
+
+    /// What is agreed on with the offer of a REQ, by a side that knows tags by `known`; and why
+    /// there are no tags, if both offer some.
+    pub(crate) fn answering(&self, known: Tpids, asked: &Self) -> (Self, Option<Untagged>) {
+        let own = tags::offered(&self.config, known);
+        let theirs = asked.tpids();
+        let mut agreed = self.agree(asked);
+        (agreed.config.signals, agreed.config.telemetry) = tags::same(own, theirs);
+        let tells = asked.told.is_some() || !tags::are_shipped(own);
+        agreed.told = tells.then_some(own);
+        (agreed, tags::disagreement(own, theirs))
+    }
+
+    /// What is agreed on by the REP to this offer of a REQ; and why there are no tags, if both
+    /// offer some. The REP has said which blocks there will be; that its TPIDs are the same is
+    /// looked at once more.
+    pub(crate) fn answered(&self, answer: &Self) -> (Self, Option<Untagged>) {
+        let own = self.tpids();
+        let theirs = answer.told.unwrap_or(own);
+        let mut agreed = self.agree(answer);
+        let (signals, telemetry) = tags::same(own, theirs);
+        agreed.config.signals = answer.config.signals && signals;
+        agreed.config.telemetry = answer.config.telemetry && telemetry;
+        (agreed, tags::disagreement(own, theirs))
+    }
+
+    /// The TPIDs of the tags that a REQ offers: those that ship if it tells none.
+    fn tpids(&self) -> Tpids {
+        self.told
+            .unwrap_or_else(|| tags::offered(&self.config, Tpids::default()))
+    }
+
     /// What both offer, with the cookie of this side.
-    pub(crate) fn agree(&self, other: &Self) -> Self {
+    fn agree(&self, other: &Self) -> Self {
         let (own, other_config) = (self.config.within_limits(), other.config.within_limits());
         Self {
             config: MultipathConfig {
@@ -157,6 +217,7 @@ impl Offer {
             },
             path_mtu: self.path_mtu.min(other.path_mtu),
             cookie: self.cookie,
+            told: None,
         }
     }
 }
@@ -250,6 +311,7 @@ mod tests {
             },
             path_mtu: mtu_of(mtu).expect("a code"),
             cookie: Cookie::new(numbers.0.into()),
+            told: None,
         })
     }
 

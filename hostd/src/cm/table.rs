@@ -9,7 +9,7 @@ use super::negotiation::Offer;
 use crate::limits;
 use crate::slab::Slab;
 use crate::timers::Timers;
-use crate::verbs::{Cookies, DropReason, EngineError, PortId, PrivateData};
+use crate::verbs::{Cookies, DropReason, EngineError, PortId, PrivateData, Untagged};
 use common::time::{Span, Time};
 use common::wire::cm::{Mad, Message, Pair};
 use common::wire::roce::Flow;
@@ -57,6 +57,8 @@ pub(crate) struct Connection {
     pub(crate) psn: u32,
     /// What was offered, or agreed on.
     pub(crate) offer: Option<Offer>,
+    /// Why its packets have no tags though this side offers them, if that is so.
+    pub(crate) untagged: Option<Untagged>,
     /// What packets to each side carry if multipath was agreed on.
     pub(crate) cookies: Cookies,
     /// Path MTU of the REQ that was sent.
@@ -159,6 +161,7 @@ impl Connection {
             partition: 0,
             psn: 0,
             offer: None,
+            untagged: None,
             cookies: Cookies::default(),
             path_mtu: 0,
             acceptable_mtu: None,

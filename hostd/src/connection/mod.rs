@@ -63,7 +63,7 @@ use crate::stats::{
 use crate::verbs::{
     Access, Attributes, Completion, Congestion, Cookies, DropReason, EngineConfig, EngineError,
     MultipathConfig, PortId, PortSet, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route,
-    Service, State, Status, Traffic, Transition,
+    Service, State, Status, Traffic, Transition, Untagged,
 };
 use common::time::{Span, Time};
 use common::wire::roce::{Extension, Headers, Hint};
@@ -140,6 +140,8 @@ struct Peer {
     path_mtu: u16,
     min_rnr_timer: u8,
     agreed: Option<MultipathConfig>,
+    /// Why packets have no tags though this side offers them.
+    untagged: Option<Untagged>,
     /// The partition key of packets to it.
     partition: u16,
     /// What packets carry if multipath was agreed on.
@@ -361,6 +363,7 @@ impl QueuePair {
             path_mtu: attributes.path_mtu,
             min_rnr_timer: attributes.min_rnr_timer,
             agreed,
+            untagged: None,
             partition: self.partition,
             cookies: cookies.unwrap_or_default(),
             steering,
@@ -533,6 +536,13 @@ impl QueuePair {
         }
     }
 
+    /// Packets to the peer have no tags, and this is why.
+    pub(crate) fn note_untagged(&mut self, untagged: Untagged) {
+        if let Some(peer) = &mut self.peer {
+            peer.untagged = Some(untagged);
+        }
+    }
+
     /// How the queue pair stands.
     pub(crate) fn statistics(&self) -> QueuePairStatistics {
         let peer = self.peer.as_ref();
@@ -548,6 +558,7 @@ impl QueuePair {
             remote: peer.map(|peer| peer.address),
             local: self.source,
             agreed: peer.and_then(|peer| peer.agreed),
+            untagged: peer.and_then(|peer| peer.untagged),
             traffic: self.traffic,
             path_mtu: peer.map_or(0, |peer| peer.path_mtu),
             ports: peer.map_or(PortSet::NONE, |peer| peer.ways.usable()),

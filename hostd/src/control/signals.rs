@@ -3,6 +3,7 @@
 
 use crate::edge::command::Report;
 use crate::stats::{PathLoad, PathSignal};
+use crate::verbs::Untagged;
 use common::csig::SignalName;
 use common::time::Time;
 use common::wire::csig::Signal;
@@ -21,12 +22,20 @@ pub(super) const COLUMNS: &[(&str, &str)] = &[
     ("age_ms", "age ms"),
 ];
 
-/// A row for each signal of each path that said something, and one for each path that takes tags
-/// off.
+/// A row for each signal of each path that said something, one for each path that takes tags off,
+/// and one for each queue pair whose sides know tags by other TPIDs.
 pub(super) fn rows(report: &Report, now: Time) -> Vec<Value> {
     let mut rows = Vec::new();
     for (session, standing, paths) in &report.queue_pairs {
         let qpn = standing.qpn;
+        let untagged = standing.untagged.filter(Untagged::concerns_signals);
+        if let Some(untagged) = untagged {
+            rows.push(json!({
+                "qpn": qpn,
+                "session": session.0,
+                "where": untagged.to_string(),
+            }));
+        }
         for path in paths {
             for signal in path.signals.iter().flatten() {
                 let mut row = of(signal, now);
@@ -57,12 +66,22 @@ pub(super) const TELEMETRY_COLUMNS: &[(&str, &str)] = &[
     ("queue", "queue"),
     ("speed", "speed"),
     ("age_ms", "age ms"),
+    ("note", "note"),
 ];
 
-/// A row for each path of whose worst link something is known.
+/// A row for each path of whose worst link something is known, and one for each queue pair whose
+/// sides know tags by other TPIDs.
 pub(super) fn telemetry_rows(report: &Report, now: Time) -> Vec<Value> {
     let mut rows = Vec::new();
     for (session, standing, paths) in &report.queue_pairs {
+        let untagged = standing.untagged.filter(Untagged::concerns_telemetry);
+        if let Some(untagged) = untagged {
+            rows.push(json!({
+                "qpn": standing.qpn,
+                "session": session.0,
+                "note": untagged.to_string(),
+            }));
+        }
         for path in paths {
             if let Some(load) = &path.load {
                 let mut row = load_of(load, now);

@@ -483,6 +483,16 @@ fn changes(engine: &EngineStatistics, families: &mut Families) {
         ("none", counters.rx_unsigned),
         ("bad", counters.rx_bad_signals),
     ];
+    let untagged = [
+        ("unlike", engine.untagged_unlike),
+        ("untold", engine.untagged_untold),
+    ];
+    let help = "Connections without tags for CSIG or INT though they are offered: TPIDs differ, or \
+                find no room.";
+    let mut family = families.counter("hostd_untagged_connections_total", help);
+    for (why, count) in untagged {
+        family.add(&[("why", why)], count);
+    }
     let help = "What peers said of the tags for CSIG or INT of packets to them.";
     let mut family = families.counter("hostd_csig_reflections_total", help);
     for (outcome, count) in reflections {

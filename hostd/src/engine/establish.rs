@@ -11,12 +11,13 @@ use crate::limits;
 use crate::memory::RegionMemory;
 use crate::verbs::{
     Event, Multipath, MultipathConfig, PortId, PrivateData, ReadyToReceive, ReadyToSend, Service,
-    Transition,
+    Transition, Untagged,
 };
 use common::wire::cm::{
     Message, RELIABLE_CONNECTION, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Rep, Req, about, reject,
     service_id,
 };
+use common::wire::csig::Tpids;
 use common::wire::roce::{Cookie, Flow};
 use std::net::IpAddr;
 
@@ -60,18 +61,26 @@ impl<M: RegionMemory> Engine<M> {
         let cookie = Cookie::new(self.draw());
         let asked = self.connections.get(number).and_then(|it| it.qpn);
         let config = self.offered_for(asked);
-        let offer = config.map(|config| Offer {
-            config,
-            path_mtu,
-            cookie,
-        });
+        let known = self.config.tpids().unwrap_or(Tpids::NONE);
         let max_cm_retries = self.config.cm_retries.min(15);
         let Some(connection) = self.connections.get_mut(number) else {
             return;
         };
         let source = *connection.local.get_or_insert(source);
+        let data_len = connection.given.private_data.bytes().len();
+        let asking = config.map(|config| {
+            let offer = Offer {
+                config,
+                path_mtu,
+                cookie,
+                told: None,
+            };
+            offer.asking(known, data_len)
+        });
+        let (offer, untagged) = asking.unzip();
         connection.path_mtu = path_mtu;
         connection.offer = offer;
+        connection.untagged = untagged.flatten();
         connection.cookies.own = cookie;
         let mut private = [0; REQ_PRIVATE_LEN];
         let data = connection.given.private_data.bytes();
@@ -120,6 +129,7 @@ impl<M: RegionMemory> Engine<M> {
     fn compose_reply(&mut self, number: u32, path_mtu: u16) {
         let accepted = self.connections.get(number).and_then(|it| it.qpn);
         let own = self.offered_for(accepted);
+        let known = self.config.tpids().unwrap_or(Tpids::NONE);
         let cookie = Cookie::new(self.draw());
         let Some(connection) = self.connections.get_mut(number) else {
             return;
@@ -132,10 +142,13 @@ impl<M: RegionMemory> Engine<M> {
                 config,
                 path_mtu,
                 cookie,
+                told: None,
             };
-            own.agree(&offer)
+            own.answering(known, &offer)
         });
+        let (agreed, untagged) = agreed.unzip();
         connection.offer = agreed;
+        connection.untagged = untagged.flatten();
         connection.cookies.own = cookie;
         if agreed.is_none() && connection.path_mtu > path_mtu {
             // Without an offer the REP has no place for another MTU than that of the REQ.
@@ -181,9 +194,14 @@ impl<M: RegionMemory> Engine<M> {
             .offer
             .zip(own)
             .zip(offer)
-            .map(|((own, _), offer)| own.agree(&offer));
+            .map(|((own, _), offer)| own.answered(&offer));
+        let (agreed, untagged) = agreed.unzip();
         let path_mtu = agreed.map_or(connection.path_mtu, |agreed| agreed.path_mtu);
         connection.offer = agreed;
+        connection.untagged = connection
+            .untagged
+            .filter(|_| agreed.is_some())
+            .or(untagged.flatten());
         connection.cookies.peer = offer.map_or_else(Cookie::default, |offer| offer.cookie);
         connection.message = Some(Message::Rtu(pair(number, reply.local_comm_id)));
         let asked = Asked {
@@ -241,7 +259,24 @@ impl<M: RegionMemory> Engine<M> {
             rnr_retry: asked.rnr_retry,
             max_rd_atomic: depth.initiator_depth,
         });
-        self.modify_queue_pair(qpn, &receive).is_ok() && self.modify_queue_pair(qpn, &send).is_ok()
+        let untagged = connection.untagged;
+        let is_ready = self.modify_queue_pair(qpn, &receive).is_ok()
+            && self.modify_queue_pair(qpn, &send).is_ok();
+        if let Some(untagged) = untagged.filter(|_| is_ready) {
+            self.note_untagged(qpn, untagged);
+        }
+        is_ready
+    }
+
+    /// A connection has no tags though this side offers them.
+    fn note_untagged(&mut self, qpn: u32, untagged: Untagged) {
+        match untagged.peer {
+            Some(_) => self.statistics.untagged_unlike += 1,
+            None => self.statistics.untagged_untold += 1,
+        }
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            queue_pair.note_untagged(untagged);
+        }
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) use psn::Psn;
 pub use queue_pair::{QueuePairRequest, SharedQueueRequest};
 pub use route::{Direction, Route, Speeds};
 pub use service::Service;
-pub use signalling::Signalling;
+pub use signalling::{Signalling, Untagged};
 pub use state::{ReadyToReceive, ReadyToSend, State, Transition};
 pub use traffic::Traffic;
 pub(crate) use work::total;

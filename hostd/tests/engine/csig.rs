@@ -1,11 +1,15 @@
 //! Congestion signals: tags of data packets, and what acknowledgements say of them.
 
+use crate::connection::connect;
 use crate::network::Network;
 use common::csig::{Bandwidth, Delay, Share, scales};
 use common::time::Span;
 use common::wire::csig::{Form, Signal, Tpids};
 use hostd::stats::{PathStatistics, QueuePairCounters};
-use hostd::verbs::{Congestion, EngineConfig, Granularity, MultipathConfig, Signalling, Status};
+use hostd::verbs::{
+    Congestion, DropReason, EngineConfig, Granularity, IntTerms, MultipathConfig, Signalling,
+    Status, Untagged,
+};
 use std::sync::Arc;
 
 /// Bytes of a message: some hundred packets.
@@ -228,6 +232,70 @@ fn both_sides_have_to_agree() {
     assert_eq!(counters.rx_unsigned, 0);
     assert!(paths.iter().all(|path| path.signals == [None; 3]));
     network.close();
+}
+
+/// A host that knows tags by these TPIDs, of CSIG if there are any, else of INT.
+pub(crate) fn knowing(tpids: Tpids) -> EngineConfig {
+    let plain = config(Form::Compact, 1);
+    let terms = plain.csig.as_deref().filter(|_| tpids.compact != 0);
+    let csig = terms.map(|terms| Signalling {
+        tpids: Tpids { int: 0, ..tpids },
+        ..terms.clone()
+    });
+    let multipath = MultipathConfig {
+        signals: csig.is_some(),
+        telemetry: csig.is_none(),
+        ..MultipathConfig::default()
+    };
+    EngineConfig {
+        int: csig.is_none().then_some(IntTerms {
+            tpid: tpids.int,
+            every: 1,
+        }),
+        csig: csig.map(Arc::new),
+        base_rtt: Span::from_micros(50),
+        multipath: Some(multipath),
+        ..plain
+    }
+}
+
+/// CS-8, SW-52: hosts that know tags by other TPIDs carry data without them, and each says which
+/// TPIDs those are: every tagged packet would be lost as one of an unknown protocol. Those with the
+/// same TPIDs have tags, whichever these are.
+#[test]
+fn hosts_with_other_tpids_do_without_tags() {
+    let csig = |compact| Tpids {
+        compact,
+        expanded: compact + 1,
+        int: 0,
+    };
+    let int = |int| Tpids { int, ..Tpids::NONE };
+    for [one, other] in [
+        [csig(0x9900), csig(0x88b5)],
+        [csig(0x88b5), csig(0x9900)],
+        [csig(0x88b5), csig(0x88b5)],
+        [int(0x9902), int(0x88b5)],
+        [int(0x88b5), int(0x88b7)],
+        [int(0x88b5), int(0x88b5)],
+    ] {
+        let mut network = Network::new(1, [knowing(one), knowing(other)]);
+        let (qpns, _) = connect(&mut network);
+        let (counters, _) = send(&mut network, qpns, 2);
+        let is_same = one == other;
+        assert_eq!(counters.tx_tags > 0, is_same, "{one:?} {other:?}");
+        for (host, (own, peer)) in [(one, other), (other, one)].into_iter().enumerate() {
+            let engine = &network.hosts[host].engine;
+            let stands = engine.queue_pair_statistics(qpns[host]).expect("exists");
+            let peer = Some(peer);
+            let untagged = (!is_same).then_some(Untagged { own, peer });
+            assert_eq!(stands.untagged, untagged, "host {host}");
+            let counted = engine.statistics().untagged_unlike;
+            assert_eq!(counted, u64::from(!is_same), "host {host}");
+            let lost = engine.statistics().drops.get(DropReason::NotRoce);
+            assert_eq!(lost, 0, "host {host}");
+        }
+        network.close();
+    }
 }
 
 /// CS-8: Wireshark with the script that is shipped reads what acknowledgements say of tags.

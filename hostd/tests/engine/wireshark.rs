@@ -1,11 +1,12 @@
 //! What Wireshark shows of a connection's whole life with `etc/wireshark/mpeh.lua`.
 
-use crate::connection::{both, connect_with};
+use crate::connection::connect_with;
 use crate::network::Network;
 use common::time::Span;
 use common::wire::cm::{Mad, Message};
+use common::wire::csig::Tpids;
 use common::wire::roce::{Aeth, Headers, MARK_BITS, SACK_BITS};
-use hostd::verbs::{SendOpcode, SendRequest, Service};
+use hostd::verbs::{EngineConfig, SendOpcode, SendRequest, Service};
 use std::path::Path;
 use std::process::Command;
 
@@ -68,12 +69,28 @@ const FIELDS: &[&str] = &[
     "mpeh_offer.blocks",
     "mpeh_offer.service",
     "mpeh_offer.data_length",
+    "mpeh_offer.compact_tpid",
+    "mpeh_offer.expanded_tpid",
+    "mpeh_offer.int_tpid",
 ];
+
+/// Hosts that offer tags and know them by other TPIDs, so that they tell these and have no tags.
+fn unlike() -> [EngineConfig; 2] {
+    let [one, other] = [0x88b5, 0x88b7].map(|compact| {
+        let tpids = Tpids {
+            compact,
+            expanded: compact + 1,
+            int: 0,
+        };
+        crate::csig::knowing(tpids)
+    });
+    [one, other]
+}
 
 /// Frames of a connection that is set up, carries every kind of request over a network that trims,
 /// marks, loses and reorders, and ends, as they arrive.
 fn recording() -> Vec<Vec<u8>> {
-    let mut network = Network::new(51, both());
+    let mut network = Network::new(51, unlike());
     network.arrivals = Some(Vec::new());
     let (qpns, connections) = connect_with(&mut network, |hosts, qpns| {
         for (host, qpn) in hosts.iter_mut().zip(qpns) {
@@ -255,6 +272,13 @@ fn offered(frame: &[u8], say: &mut impl FnMut(&str, String)) {
     say("mpeh_offer.blocks", (offer[22] & 0x3f).to_string());
     say("mpeh_offer.service", (offer[22] >> 6).to_string());
     say("mpeh_offer.data_length", offer[23].to_string());
+    let between = &private[usize::from(offer[23])..private.len() - 24];
+    let told = between.last_chunk::<8>().filter(|it| it[..2] == *b"TP");
+    for (n, name) in ["compact", "expanded", "int"].iter().enumerate() {
+        let word = told.map(|it| u16::from_be_bytes([it[2 * n + 2], it[2 * n + 3]]));
+        let word = word.map(|word| word.to_string());
+        say(&format!("mpeh_offer.{name}_tpid"), word.unwrap_or_default());
+    }
 }
 
 /// A number in either base, or the text.

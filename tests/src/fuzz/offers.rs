@@ -23,6 +23,9 @@ const MAD: usize = BTH + Bth::LEN + Deth::LEN;
 /// Bytes of an offer.
 const OFFER: usize = 24;
 
+/// Bytes in which TPIDs are told.
+const TPIDS: usize = 8;
+
 /// Number of the peer's queue pair.
 const PEER_QPN: u32 = 0x2345;
 
@@ -99,6 +102,14 @@ fn private<const N: usize>(program: &mut Program<'_>) -> [u8; N] {
     let kept = &offer[..OFFER - cut];
     let start = N - kept.len() - shift;
     private[start..start + kept.len()].copy_from_slice(kept);
+    if how & 16 != 0 {
+        // TPIDs before it.
+        let before = &mut private[start - TPIDS..start];
+        before[..2].copy_from_slice(b"TP");
+        for word in before[2..].chunks_exact_mut(2) {
+            word.copy_from_slice(&program.u16().to_be_bytes());
+        }
+    }
     private
 }
 

@@ -4,8 +4,9 @@ use super::{Link, Notice, REQUESTS_OF_SOURCE, REQUESTS_WAITING, Table, Waiting, 
 use crate::edge::command::SessionId;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
+use crate::stats::EngineStatistics;
 use crate::verbs::Status;
-use crate::verbs::{ConnectionId, Event as EngineEvent, Granularity, PrivateData};
+use crate::verbs::{ConnectionId, Event as EngineEvent, Granularity, PrivateData, Untagged};
 use common::wire::cm::reject;
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::types::{self, ErrorCode};
@@ -33,6 +34,9 @@ impl<M: RegionMemory> Table<M> {
                 self.mark(qpn);
                 let session = self.owner(qpn)?;
                 let standing = engine.queue_pair_statistics(qpn)?;
+                if let Some(untagged) = &standing.untagged {
+                    warn_untagged(untagged, standing.remote, engine.statistics());
+                }
                 let unspecified = IpAddr::from([0, 0, 0, 0]);
                 let granularity = standing
                     .agreed
@@ -175,6 +179,15 @@ impl<M: RegionMemory> Table<M> {
             _ => Event::Disconnected { qp, reason },
         };
         Some(Notice::Event(session, event))
+    }
+}
+
+/// The connections that have no tags though both sides offer them are told in the log, one for each
+/// time that there are twice as many as when one was told last.
+fn warn_untagged(untagged: &Untagged, peer: Option<IpAddr>, statistics: &EngineStatistics) {
+    let count = statistics.untagged_unlike + statistics.untagged_untold;
+    if count.is_power_of_two() {
+        tracing::warn!(?peer, count, "{untagged}");
     }
 }
 

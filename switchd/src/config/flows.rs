@@ -6,7 +6,7 @@ use common::units::Rate;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// The most flows that may be asked for: their slots take 80 MB in each worker.
+/// The most flows that may be asked for: their slots take 90 MB in each worker.
 const FLOWS_MAX: u64 = 200_000;
 
 /// Flow analysis.

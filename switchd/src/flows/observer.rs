@@ -3,7 +3,7 @@
 use super::Key;
 use super::index::{Index, SLOTS_MAX};
 use super::read::{Kind, Read, RocePacket, read};
-use super::shares::Shares;
+use super::shares::{Shares, with_reserve};
 use super::slot::{Slot, Table, WAITS, is_covered, low};
 use crate::id::PortId;
 use crate::limits::LANES;
@@ -102,6 +102,9 @@ pub struct Observer {
     tables: Arc<[Arc<Table>]>,
     index: Index,
     free: Vec<u32>,
+    /// By slot, the port of the first packet of its user: whose share it is.
+    began: Box<[PortId]>,
+    shares: Shares,
     seed: u64,
     /// An average whose last sample is older than this begins anew.
     forget: Span,
@@ -114,13 +117,20 @@ pub struct Observer {
     releases: Consumer<Release>,
 }
 
-/// Observers for `workers` workers, each with `slots` slots, and control's ends of them. An average
-/// of round trips begins anew after `forget` without one. `seed` is not to be known to those who
-/// send packets.
+/// Observers for `workers` workers, each with slots for so many `directions`, and control's ends of
+/// them. They find room whichever ports they arrive at; when those of one port have taken it all,
+/// an eighth of as many are left for others. An average of round trips begins anew after `forget`
+/// without one. `seed` is not to be known to those who send packets.
 ///
 /// # Panics
 /// If a table would have more slots than can be numbered.
-pub fn observers(workers: usize, slots: usize, forget: Span, seed: u64) -> Vec<(Observer, Ends)> {
+pub fn observers(
+    workers: usize,
+    directions: usize,
+    forget: Span,
+    seed: u64,
+) -> Vec<(Observer, Ends)> {
+    let slots = with_reserve(directions);
     assert!(slots <= SLOTS_MAX, "{slots} slots");
     let tables: Arc<[Arc<Table>]> = (0..workers).map(|_| Table::new(slots)).collect();
     let one = |table: &Arc<Table>| {
@@ -131,6 +141,8 @@ pub fn observers(workers: usize, slots: usize, forget: Span, seed: u64) -> Vec<(
             tables: tables.clone(),
             index: Index::new(slots),
             free: (0..u32::try_from(slots).expect("checked")).rev().collect(),
+            began: vec![PortId(0); slots].into(),
+            shares: Shares::default(),
             seed,
             forget,
             noted: Vec::with_capacity(LANES),
@@ -232,13 +244,17 @@ impl Observer {
         }
     }
 
-    /// Takes a slot for a direction that has none; `None` if all are in use: nobody loses his.
+    /// Takes a slot for a direction that has none; `None` if all are in use, or its port has its
+    /// share: nobody loses his.
     fn begin(&mut self, it: &Noted, now: Time) -> Option<usize> {
-        let Some(place) = self.free.pop() else {
+        let may = self.shares.leave_some(it.ingress, self.began.len());
+        let Some(place) = may.then(|| self.free.pop()).flatten() else {
             self.table.counters.unfollowed.add(1);
             return None;
         };
         let place = place as usize;
+        self.began[place] = it.ingress;
+        self.shares.take(it.ingress, 1);
         self.table.slots[place].begin(it.key, now);
         self.index.insert(it.hash, place);
         self.table.counters.used.add(1);
@@ -410,6 +426,7 @@ impl Observer {
             slot.end();
             self.free
                 .push(u32::try_from(release.slot).expect("it is a place"));
+            self.shares.give(self.began[release.slot], 1);
             let used = &self.table.counters.used;
             used.set(used.get().saturating_sub(1));
         }

@@ -279,6 +279,45 @@ fn slots_are_never_taken_and_freed_when_nothing_passed() {
     assert_eq!(twice, 32 - 9);
 }
 
+/// SW-50: a host that invents connections has no more places than the table is to have, and those
+/// behind other ports are followed all the same; when its flows are over the places are there
+/// again.
+#[test]
+fn one_port_does_not_take_all_places() {
+    let (mut observer, mut ends) = observer(32);
+    let (a, b, c) = (host(1, false), host(2, false), host(3, false));
+    let now = Time::from_nanos(1);
+    let flood = |observer: &mut Observer| {
+        (0..100).for_each(|qp| show(observer, &frame(a, b, &request(qp, 1), &[]), 0, now));
+    };
+    flood(&mut observer);
+    assert_eq!(all(&ends).len(), 32);
+    (0..3).for_each(|qp| show(&mut observer, &frame(c, b, &request(qp, 1), &[]), 1, now));
+    let seen = all(&ends);
+    let others = seen.iter().filter(|it| it.key.source() == c).count();
+    assert_eq!((others, ends.table.counters.unfollowed.get()), (3, 68));
+    for (slot, it) in ends.table.slots.iter().enumerate() {
+        let Some(it) = it.read().filter(|it| it.key.source() == a) else {
+            continue;
+        };
+        let (generation, packets) = (it.generation, it.counts.packets);
+        let release = Release {
+            slot,
+            generation,
+            packets,
+        };
+        ends.releases.push(release).unwrap();
+    }
+    while observer.has_releases() {
+        observer.free_slots();
+    }
+    assert_eq!(all(&ends).len(), 3);
+    flood(&mut observer);
+    let seen = all(&ends);
+    let own = seen.iter().filter(|it| it.key.source() == a).count();
+    assert!((29..=32).contains(&own), "{own}");
+}
+
 /// SW-50: the round trip is that of a request and the acknowledgement that covers it, a moving
 /// average; requests that are sent again are not measured; PSNs go round.
 #[test]

@@ -76,6 +76,12 @@ impl Csig {
             let reason = "tags ask for at least one of bandwidth, share, delay";
             refusals.add(Refusal::alone("csig.signals", reason));
         }
+        // What comes back is the locator of an own tag: one that does not fit there never does.
+        let most = self.tag_form().locator_max().into();
+        for (place, locator) in self.host_locators.iter().enumerate() {
+            let key = format!("csig.host_locators[{place}]");
+            refusals.keep(within(&key, (*locator).into(), 0, most));
+        }
         refusals.or(())
     }
 
@@ -84,16 +90,20 @@ impl Csig {
         self.enabled.then(|| {
             Arc::new(Signalling {
                 tpids: self.all_tpids(),
-                form: match self.form {
-                    FormName::Compact => Form::Compact,
-                    FormName::Expanded => Form::Expanded,
-                },
+                form: self.tag_form(),
                 every: self.every_packets,
                 signals: self.signals.iter().copied().map(Signal::from).collect(),
                 scales: scales(&self.bandwidth, &self.share, &self.delay),
                 host_locators: self.host_locators.clone(),
             })
         })
+    }
+
+    const fn tag_form(&self) -> Form {
+        match self.form {
+            FormName::Compact => Form::Compact,
+            FormName::Expanded => Form::Expanded,
+        }
     }
 
     const fn all_tpids(&self) -> Tpids {

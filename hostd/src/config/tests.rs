@@ -151,6 +151,10 @@ fn impossible_congestion_control_is_refused() {
             "transport.congestion",
         ),
         (
+            "[csig]\nhost_locators = [127, 128]\n",
+            "csig.host_locators[1]: 128 is not within 0 to 127",
+        ),
+        (
             "[transport]\nswift_lambda = 5.0\n",
             "transport.swift_lambda: 5 is not within 0 to 4",
         ),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   U         what is in flight on the worst link, in delay-bandwidth products
-//!   U ≥ η, or the fifth increase in a row     window = reference / (U / η) + W_AI
+//!   U ≥ η, or after five increases in a row   window = reference / (U / η) + W_AI
 //!   else                                      window = reference + W_AI
 //!   once a round trip                         reference = window
 //!   rate      window / T, T: the round trip without queueing

@@ -56,7 +56,11 @@ fn a_flow_stays_on_its_path() {
         let choice = paths.select(None, FREE, at(micros * 1000));
         assert!(choice.path == first.path && !choice.switched && !choice.fresh);
     }
-    let moved = paths.select(Some(first.path), FREE, at(200_000));
+    for n in 0..4 {
+        let (path, sent) = (first.path, at(199_000 + n));
+        paths.lost(LostPacket { path, sent }, at(200_000));
+    }
+    let moved = paths.select(None, FREE, at(200_000));
     assert!(moved.switched && moved.path != first.path);
 }
 

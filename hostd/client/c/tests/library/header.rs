@@ -138,6 +138,7 @@ fn c_type(kind: &str) -> String {
         "u32" => "uint32_t",
         "u64" => "uint64_t",
         // A pointer to a function may be null.
+        "Option<HostdAgree>" => "hostd_agree",
         "Option<HostdIdle>" => "hostd_idle",
         _ => return format!("struct {}", snake(kind)),
     };

@@ -12,6 +12,15 @@ use std::sync::Arc;
 /// What is tried again at once, at most.
 const RETRIES: usize = 1000;
 
+/// What becomes of an entry of which the programs could not be told, for the log.
+const UNTOLD: &str = "which is tried again; `switchctl status` counts those behind it";
+
+/// Whether an error about one entry is logged while `waiting` others are to be tried again: a map
+/// that is full may refuse 100,000, of which the first says all that there is to say.
+fn is_logged(failed_before: bool, waiting: usize) -> bool {
+    !failed_before && waiting == 0
+}
+
 /// What a port is in its bridge, VLANs of which it is a member, VLANs in which it is routed.
 pub(super) type ToldMember = (BridgedPort, [u64; 64], [u64; 64]);
 
@@ -81,8 +90,8 @@ impl Told {
             None => bridges.remove_station(key),
         };
         if let Err(error) = done {
-            if !failed_before {
-                tracing::error!("{key:?}: the steering programs cannot be told: {error}");
+            if is_logged(failed_before, self.strangers.len()) {
+                tracing::error!("{key:?}: the steering programs cannot be told, {UNTOLD}: {error}");
             }
             self.strangers.insert(key, place);
         }
@@ -99,8 +108,10 @@ impl Told {
             None => prefixes.remove(prefix),
         };
         if let Err(error) = done {
-            if !failed_before {
-                tracing::error!("{prefix}: the steering programs cannot be told: {error}");
+            if is_logged(failed_before, self.missing.len()) {
+                tracing::error!(
+                    "{prefix}: the steering programs cannot be told, {UNTOLD}: {error}"
+                );
             }
             self.missing.insert(prefix, verdict);
         }
@@ -151,6 +162,14 @@ impl Told {
 mod tests {
     use super::*;
     use common::xdp::PuntReason;
+
+    /// MG-5: of a map that refuses many entries the log has the first, and once.
+    #[test]
+    fn a_full_map_does_not_fill_the_journal() {
+        assert!(is_logged(false, 0));
+        assert!(!is_logged(false, 1), "one of many");
+        assert!(!is_logged(true, 0), "one that is tried again");
+    }
 
     /// SW-1: what the programs' table has no room for is a problem until it has, and is then told.
     #[test]

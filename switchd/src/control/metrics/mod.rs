@@ -165,6 +165,7 @@ impl State {
         self.scrape_traffic(&mut families, now);
         self.scrape_watchdog(&mut families, now);
         self.scrape_routing(&mut families);
+        self.scrape_lacking(&mut families);
         self.scrape_workers(&mut families, now);
         self.scrape_flowlets(&mut families);
         self.scrape_elephants(&mut families);
@@ -424,6 +425,23 @@ impl State {
         families
             .gauge("switchd_next_hops", "Next hops in use.")
             .add(&[], program.next_hops().count() as u64);
+    }
+
+    /// What has no room in the tables now.
+    fn scrape_lacking(&self, families: &mut Families) {
+        let publisher = self.routing.publisher();
+        families
+            .gauge(
+                "switchd_routes_lacking",
+                "Routes of the kernel that are not programmed now because a table is full.",
+            )
+            .add(&[], publisher.lacking() as u64);
+        families
+            .gauge(
+                "switchd_next_hops_lacking",
+                "Next hops of routes that are not programmed now because a table is full.",
+            )
+            .add(&[], publisher.program().lacking_hops() as u64);
     }
 
     fn scrape_flowlets(&self, families: &mut Families) {

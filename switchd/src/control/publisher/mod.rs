@@ -60,6 +60,10 @@ pub struct TablePublisher {
     /// Routes that it has no place for now: it has none of them, or leads them where they led
     /// before.
     fib_lacking: Lacking,
+    /// Of the times that something found no room, those that have been told.
+    told: u64,
+    /// The first of the route table since then, and why.
+    first_refused: Option<(IpNet, FibError)>,
 }
 
 impl TablePublisher {
@@ -74,6 +78,8 @@ impl TablePublisher {
             unsealed: false,
             fib_refused: 0,
             fib_lacking: Lacking::default(),
+            told: 0,
+            first_refused: None,
         }
     }
 
@@ -192,8 +198,27 @@ impl TablePublisher {
         };
         if self.fib_lacking.insert(prefix) {
             self.fib_refused += 1;
-            tracing::error!("{prefix} cannot be programmed, which is tried again: {error}");
+            self.first_refused.get_or_insert((prefix, error));
         }
+    }
+
+    /// What found no room since the last call, in one text: a table that is too small by 100,000
+    /// routes must not fill the journal.
+    fn refusal(&mut self) -> Option<String> {
+        let news = self.overflow() - self.told;
+        if news == 0 {
+            return None;
+        }
+        self.told += news;
+        let first = self.first_refused.take();
+        let first = first.map_or_else(String::new, |(prefix, error)| {
+            format!("; {prefix}: {error}")
+        });
+        Some(format!(
+            "routes or next hops found no room in the tables {news} times, which is tried again; \
+             {} routes lack now{first}",
+            self.lacking()
+        ))
     }
 
     fn change_route(&mut self, prefix: IpNet, group: Option<GroupId>) -> Result<(), FibError> {
@@ -244,8 +269,14 @@ impl TablePublisher {
         self.unsealed = true;
     }
 
-    /// Takes back what no worker uses any more, if it is time to or much of it waits.
+    /// Takes back what no worker uses any more, if it is time to or much of it waits. What found no
+    /// room is logged at these times, in a line for all of it.
     pub fn reclaim_if_due(&mut self, now: Time) {
+        if now >= self.reclaim_at
+            && let Some(refusal) = self.refusal()
+        {
+            tracing::error!("{refusal}");
+        }
         if now >= self.reclaim_at || self.fib.retired() >= SEAL_EARLY {
             self.reclaim(now);
         }

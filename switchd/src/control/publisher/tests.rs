@@ -166,6 +166,32 @@ fn routes_without_room_are_tried_again() {
     assert_eq!(rig.publisher.lacking(), 0);
 }
 
+/// SW-1, MG-5: however many routes find no room, they are told of once, with the first one.
+#[test]
+fn routes_without_room_are_told_of_in_one_line() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.publisher.refusal(), None);
+    rig.feed(Action::Set, (0..1300).map(host));
+    let lacking = rig.publisher.lacking();
+    let told = rig.publisher.refusal().expect("there is no room");
+    let wanted = format!(
+        "routes or next hops found no room in the tables {lacking} times, which is tried again; \
+         {lacking} routes lack now; "
+    );
+    let (prefix, _) = host(u16::try_from(1300 - lacking).expect("few"));
+    let first = told.strip_prefix(&wanted);
+    assert!(
+        first.is_some_and(|it| it.starts_with(&format!("{prefix}: "))),
+        "{told}"
+    );
+    assert_eq!(rig.publisher.refusal(), None, "told already");
+    rig.publisher.retry();
+    assert_eq!(rig.publisher.refusal(), None, "one that is tried again");
+    rig.feed(Action::Set, (1300..1302).map(host));
+    let told = rig.publisher.refusal().expect("there is no room");
+    assert!(told.contains("in the tables 2 times"), "{told}");
+}
+
 /// SW-2: while the table has no room to forget a route, its group means what it did; and the route
 /// is forgotten as soon as there is room.
 #[test]

@@ -548,8 +548,8 @@ async fn finish(
 /// Watches that the worker takes turns, and tells systemd only then.
 async fn heartbeat(worker: WorkerHandle, published: Arc<Published>, alive: Arc<AtomicBool>) {
     let watchdog = sd_notify::watchdog_enabled();
-    // Twice within systemd's time, as sd_watchdog_enabled(3) advises; two waits a beat.
-    let pause = watchdog.map_or(HEARTBEAT, |limit| limit / 2) / 2;
+    // Two waits a beat.
+    let pause = watchdog.map_or(HEARTBEAT, common::sys::watchdog_beat) / 2;
     let turns = || published.turns.load(Ordering::Relaxed);
     let mut moved = true;
     loop {

@@ -72,6 +72,9 @@ const FIRST_TURNS: Span = Span::from_secs(5);
 /// How long the threads may take to end after the queues have drained.
 const END: Duration = Duration::from_secs(1);
 
+/// How long sockets and packet memory may take to be closed behind them.
+const CLOSE: Duration = Duration::from_secs(5);
+
 /// Runs the switch until SIGTERM or SIGINT. `source` is where `loaded` came from and is read again.
 ///
 /// # Errors
@@ -159,6 +162,8 @@ fn forward(
     // From now on the kernel gets what arrives, and the workers send what they have.
     lock(&state).detach();
     let limit = Duration::from_millis(config.stop.drain_milliseconds);
+    // It may be longer than the unit's TimeoutStopSec.
+    let _ = sd_notify::notify(&[longest_stop(limit)]);
     stop_workers(links, &events, limit);
     drop((control, state));
     tracing::info!("stopped");
@@ -538,6 +543,13 @@ fn split(ports: Vec<Port>) -> (Vec<PortHandle>, Queues) {
     ports.into_iter().map(one).unzip()
 }
 
+/// How long systemd is to wait for the end after this, when the queues drain for `limit` at most:
+/// the threads end, and devices are closed, behind that.
+fn longest_stop(limit: Duration) -> sd_notify::NotifyState<'static> {
+    let micros = (limit + END + CLOSE).as_micros();
+    sd_notify::NotifyState::ExtendTimeoutUsec(u32::try_from(micros).unwrap_or(u32::MAX))
+}
+
 /// Lets the workers send what they hold, then ends their threads.
 fn stop_workers(links: Vec<Link>, events: &Receiver<WorkerEvent>, limit: Duration) {
     for link in &links {
@@ -580,6 +592,13 @@ fn stop_workers(links: Vec<Link>, events: &Receiver<WorkerEvent>, limit: Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// MG-6: systemd waits for the longest drain that can be configured.
+    #[test]
+    fn a_stop_may_take_as_long_as_the_drain() {
+        let told = longest_stop(Duration::from_millis(60_000)).to_string();
+        assert_eq!(told, "EXTEND_TIMEOUT_USEC=66000000");
+    }
 
     #[test]
     fn queues_are_dealt_out_evenly_and_owners_have_the_first() {

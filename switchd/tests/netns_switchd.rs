@@ -678,5 +678,7 @@ fn the_service_manager_is_told() {
             text => assert_eq!(text, "WATCHDOG=1"),
         }
     }
+    // Half a second to drain, and what the threads and sockets take behind it.
+    assert_eq!(next(), "EXTEND_TIMEOUT_USEC=6500000");
     rig.start(&[]);
 }

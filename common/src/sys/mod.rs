@@ -35,6 +35,13 @@ pub fn require_socket(path: &std::path::Path) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, text))
 }
 
+/// How often a daemon tells systemd that it lives, of which systemd waits for `limit`
+/// (`WATCHDOG_USEC`, sd_watchdog_enabled(3)): often enough that one beat that is missed, and the
+/// next one that is late, are no restart.
+pub fn watchdog_beat(limit: std::time::Duration) -> std::time::Duration {
+    limit / 4
+}
+
 /// The memory of the machine in bytes; nothing if the kernel does not tell.
 pub fn memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -55,4 +62,21 @@ pub fn usable_cpus() -> Vec<usize> {
                 .collect()
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    /// MG-6: with one beat missed, the next one has as long again before systemd's time is over.
+    #[test]
+    fn a_missed_beat_is_no_restart() {
+        let limit = Duration::from_secs(10);
+        let beat = super::watchdog_beat(limit);
+        assert!(2 * beat + beat < limit, "{beat:?}");
+        assert!(
+            beat > Duration::from_secs(1),
+            "{beat:?}: the worker is woken for it"
+        );
+    }
 }

@@ -412,7 +412,7 @@ impl Control {
         let Some(limit) = sd_notify::watchdog_enabled() else {
             return std::future::pending().await;
         };
-        let mut tick = tokio::time::interval(limit / 2);
+        let mut tick = tokio::time::interval(common::sys::watchdog_beat(limit));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;

@@ -3,21 +3,18 @@
 use clap::{Parser, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use common::admin::client::Daemon;
+use hostd::control::admin::PATIENCE;
 use hostd::control::change::{AskChange, Wanted};
 use hostd::control::report::{Ask, PROBLEM, Subject, columns};
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 const DAEMON: Daemon = Daemon {
     name: "hostd",
     variable: "HOSTCTL_SOCKET",
 };
-
-/// How long hostd may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Exit status of `status` while something is wrong, as switchctl's.
 const DEGRADED: u8 = 4;

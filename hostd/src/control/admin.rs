@@ -10,8 +10,16 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the worker may take to report.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long hostctl waits for an answer.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the worker may take to report. Who asks hears of one that stands still before his
+/// patience ends.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a change may take until it is answered, for the same reason: it takes several looks at
+/// the worker.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Binds the socket, for root alone.
 ///
@@ -39,15 +47,51 @@ async fn answer(line: Result<Vec<u8>, TooLong>, sources: &Sources, worker: &Work
         Err(error) => return json!({ "error": error.to_string() }),
     };
     if let Ok(AskChange { set }) = serde_json::from_slice(&line) {
-        return carry_out(&set, worker).await;
+        return match in_time(CHANGE_TIMEOUT, carry_out(&set, worker)).await {
+            Ok(answer) => answer,
+            Err(error) => json!({ "error": error }),
+        };
     }
     let ask: Ask = match serde_json::from_slice(&line) {
         Ok(ask) => ask,
         Err(error) => return json!({ "error": format!("malformed request: {error}") }),
     };
-    match tokio::time::timeout(REPORT_TIMEOUT, worker.ask(Command::Report)).await {
+    match in_time(REPORT_TIMEOUT, worker.ask(Command::Report)).await {
         Ok(Some(report)) => sources.rows(ask.show, &report),
         Ok(None) => json!({ "error": "the worker has ended" }),
-        Err(_) => json!({ "error": "the worker does not answer" }),
+        Err(error) => json!({ "error": error }),
+    }
+}
+
+/// What the worker is asked for, if it comes within `limit`.
+async fn in_time<T>(limit: Duration, asked: impl Future<Output = T>) -> Result<T, String> {
+    let late = |_| format!("the worker stands still: it has not answered for {limit:?}");
+    tokio::time::timeout(limit, asked).await.map_err(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::command::channels;
+    use common::sys::Waker;
+    use std::time::Instant;
+
+    /// MG-3: who asks while the worker stands still is told so before he gives up.
+    #[test]
+    fn a_worker_that_stands_still_is_named_in_time() {
+        const { assert!(REPORT_TIMEOUT.as_secs() < PATIENCE.as_secs()) };
+        const { assert!(CHANGE_TIMEOUT.as_secs() < PATIENCE.as_secs()) };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let (worker, _notices, _control) = channels(Waker::new().expect("a waker"));
+        let limit = Duration::from_millis(20);
+        let began = Instant::now();
+        let answer = runtime.block_on(in_time(limit, worker.ask(Command::Report)));
+        let error = answer.expect_err("nobody takes commands");
+        assert!(began.elapsed() >= limit);
+        let wanted = "the worker stands still: it has not answered for 20ms";
+        assert_eq!(error, wanted);
     }
 }

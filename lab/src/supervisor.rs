@@ -12,6 +12,7 @@
 //! itself, the daemons die by `PDEATHSIG`.
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -215,6 +216,13 @@ async fn watch_ready(shared: Rc<Shared>, socket: UnixDatagram) {
     }
 }
 
+/// Whether a variable of this name overrides keys of a daemon's configuration: those of whoever
+/// made the laboratory are meant for daemons of the machine itself.
+fn overrides(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b"SWITCHD_") || name.starts_with(b"HOSTD_")
+}
+
 /// How to start one daemon.
 struct Run {
     name: String,
@@ -230,7 +238,13 @@ impl Run {
                 .append(true)
                 .open(self.folder.join(file))
         };
-        Command::new("setpriv")
+        let mut command = Command::new("setpriv");
+        for name in std::env::vars_os().map(|(name, _)| name) {
+            if overrides(&name) {
+                command.env_remove(name);
+            }
+        }
+        command
             .args([
                 "--pdeathsig",
                 "KILL",
@@ -362,4 +376,23 @@ pub fn log_tail(file: &Path, lines: usize) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     let all: Vec<&str> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MG-1: the daemons of a laboratory go by their files, not by the environment of its maker.
+    #[test]
+    fn overrides_of_the_maker_are_no_daemons() {
+        let kept = |name: &&str| !overrides(OsStr::new(*name));
+        let names = [
+            "PATH",
+            "SWITCHD_ECMP__SEED",
+            "HOSTD_LOG__LEVEL",
+            "SWITCHCTL_SOCKET",
+        ];
+        let left: Vec<&str> = names.into_iter().filter(kept).collect();
+        assert_eq!(left, ["PATH", "SWITCHCTL_SOCKET"]);
+    }
 }

@@ -7,8 +7,12 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// Variables `<PREFIX>_<name>` that are not configuration keys: the clients' sockets.
-const NOT_KEYS: [&str; 1] = ["SOCKET"];
+/// Variables `<PREFIX>_<name>` that are not configuration keys, but for clients in the same
+/// environment: their socket, and where the bindings for Python find the library.
+const NOT_KEYS: [&str; 2] = ["SOCKET", "LIBRARY"];
+
+/// How the names of others begin that are for clients: the settings of the MPI shim.
+const NO_KEYS_BEGIN: &str = "PMPI_";
 
 /// One layer: where it came from, and the TOML document that it stands for.
 #[derive(Debug)]
@@ -82,7 +86,7 @@ pub(super) fn environment(
         let Some(rest) = name.strip_prefix(&prefix) else {
             continue;
         };
-        if NOT_KEYS.contains(&rest) {
+        if NOT_KEYS.contains(&rest) || rest.starts_with(NO_KEYS_BEGIN) {
             continue;
         }
         let origin = Place::Variable(name.into());

@@ -61,7 +61,13 @@ const TEXT: &str = "workers = 2\n[ecmp]\nseed = 1\nfields = [\"a\"]\n[[port]]\nn
 /// MG-1: file < environment < command line, key by key.
 #[test]
 fn later_layers_override_single_keys() {
-    let plain = read(TEXT, &[("X_SOCKET", "/run/x"), ("XY_WORKERS", "9")], &[]).unwrap();
+    let not_keys = [
+        ("X_SOCKET", "/run/x"),
+        ("X_LIBRARY", "/usr/lib/x.so"),
+        ("X_PMPI_TIMEOUT", "5"),
+        ("XY_WORKERS", "9"),
+    ];
+    let plain = read(TEXT, &not_keys, &[]).unwrap();
     assert_eq!((plain.workers, plain.ecmp.seed), (2, 1));
     assert_eq!(plain.port[0].speed, Some(crate::units::Rate::from_gbps(1)));
     let layered = read(

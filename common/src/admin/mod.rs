@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,9 +83,7 @@ impl Listener {
     /// Somebody listens there already, something other than a socket is there, or the folder does
     /// not permit it.
     pub fn bind(path: &Path, mode: u32, daemon: &str) -> io::Result<Self> {
-        if let Some(folder) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
-            make_folder(folder)?;
-        }
+        make_folder_of(path)?;
         if path.exists() {
             crate::sys::require_socket(path)?;
             match std::os::unix::net::UnixStream::connect(path) {
@@ -148,9 +146,19 @@ impl Listener {
     }
 }
 
-/// Makes the folder of a socket if it is missing, and says so.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+/// Makes the folder of a socket at `path` if it is missing, with 0755 whatever the umask is, and
+/// says so. The folder around it is not made.
+///
+/// # Errors
+/// There is none, and it cannot be made; the text names it.
+pub fn make_folder_of(path: &Path) -> io::Result<()> {
+    let Some(folder) = path.parent().filter(|it| !it.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    let made = std::fs::create_dir(folder).and_then(|()| {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(FOLDER_MODE))
+    });
+    match made {
         Ok(()) => tracing::info!("made the folder {} ({FOLDER_MODE:o})", folder.display()),
         Err(_) if folder.is_dir() => {}
         Err(error) => {

@@ -187,8 +187,8 @@ fn one_folder_is_made_for_a_socket_and_no_more() {
         let path = outer.path().join("run/admin.sock");
         Listener::bind(&path, 0o600, "tested").expect("bound");
         let folder = std::fs::metadata(outer.path().join("run")).expect("made");
-        let mode = std::os::unix::fs::PermissionsExt::mode(&folder.permissions());
-        assert_eq!(mode & 0o7777 & !0o755, 0, "{mode:o}");
+        let mode = folder.permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755, "{mode:o}");
         let path = outer.path().join("typo/run/admin.sock");
         let error = Listener::bind(&path, 0o600, "tested").expect_err("no folder");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
@@ -197,6 +197,30 @@ fn one_folder_is_made_for_a_socket_and_no_more() {
         assert!(error.to_string().starts_with(&wanted), "{error}");
         assert!(!outer.path().join("typo").exists());
     });
+}
+
+/// MG-1: the folder may be entered by those whom the socket admits, whatever umask the daemon was
+/// started with.
+#[test]
+fn the_umask_does_not_close_the_folder_of_a_socket() {
+    const CHILD: &str = "COMMON_ADMIN_FOLDER";
+    if let Some(path) = std::env::var_os(CHILD) {
+        make_folder_of(Path::new(&path)).expect("made");
+        return;
+    }
+    let (_folder, path) = place();
+    let this = std::env::current_exe().expect("a program");
+    let name = "admin::tests::the_umask_does_not_close_the_folder_of_a_socket";
+    // A umask is a whole process's.
+    let status = std::process::Command::new("sh")
+        .args(["-c", "umask 077; exec \"$0\" --exact \"$1\""])
+        .arg(this)
+        .arg(name)
+        .env(CHILD, &path)
+        .status();
+    assert!(status.expect("it runs").success());
+    let made = std::fs::metadata(path.parent().expect("it has one")).expect("it is there");
+    assert_eq!(made.permissions().mode() & 0o7777, 0o755);
 }
 
 /// What a request that takes time holds ends when its client goes away, and not when the client

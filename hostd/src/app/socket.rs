@@ -123,7 +123,8 @@ pub struct Applications {
     closer: Closer,
 }
 
-/// Makes the socket at `path`. A socket that nobody listens on any more is replaced.
+/// Makes the socket at `path`. A socket that nobody listens on any more is replaced, a folder that
+/// is missing is made as for an admin socket.
 ///
 /// # Errors
 /// Another daemon listens there; the folder cannot be written.
@@ -137,9 +138,7 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
         )
     };
     let address = UnixAddr::new(path)?;
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
+    common::admin::make_folder_of(path)?;
     if path.exists() {
         common::sys::require_socket(path)?;
         let probe = new()?;

@@ -146,6 +146,19 @@ fn derived_of(config: &Config, name: &str, speeds: Result<Speeds, HostError>) ->
     }
 }
 
+/// Why the daemon would not start with `config` on this machine now, a sentence each, as far as
+/// that is seen without opening anything. Empty if nothing is in its way.
+pub fn obstacles(config: &Config) -> Vec<String> {
+    let secret = config.collective.secret().err();
+    let secret = secret.map(|error| error.to_string());
+    let interfaces = config.interface.iter().filter_map(|interface| {
+        let device = Device::lookup(&interface.name).map_err(HostError::from);
+        let speeds = device.and_then(|device| speeds(interface, &device));
+        speeds.err().map(|error| error.to_string())
+    });
+    secret.into_iter().chain(interfaces).collect()
+}
+
 /// Runs the daemon with this configuration until a signal ends it.
 ///
 /// # Errors
@@ -586,5 +599,38 @@ async fn tell_status(sources: Sources) {
             told = text;
         }
         tokio::time::sleep(STATUS_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MG-1: `check` names the file of the secret and each interface that would keep the daemon
+    /// from starting, all of them at once.
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let secret = folder.path().join("secret");
+        let text = format!(
+            "[[interface]]\nname = 'lo'\nspeed = '1Gbps'\n\
+             [[interface]]\nname = 'nowhere0'\n\
+             [collective]\nleaf = '10.0.0.1'\nsecret_file = '{}'\n",
+            secret.display()
+        );
+        let path = std::path::Path::new("hostd.toml");
+        let config: Config =
+            common::config::load_text(&text, path, "HOSTD", [], &[]).expect("it is valid");
+        let found = obstacles(&config);
+        assert_eq!(found.len(), 2, "{found:?}");
+        let file = format!("collective.secret_file {}: ", secret.display());
+        assert!(found[0].starts_with(&file), "{found:?}");
+        assert!(
+            found[1].starts_with("nowhere0: no such Ethernet device"),
+            "{found:?}"
+        );
+        std::fs::write(&secret, "07".repeat(32)).expect("written");
+        let found = obstacles(&config);
+        assert_eq!(found.len(), 1, "{found:?}");
     }
 }

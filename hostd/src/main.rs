@@ -52,7 +52,14 @@ fn main() -> ExitCode {
     match command {
         Some(Verb::Check) => {
             println!("{}: valid", options.config.display());
-            return ExitCode::SUCCESS;
+            // The file may be for another machine, or for one whose interfaces come later.
+            let obstacles = hostd::host::obstacles(&loaded.settings);
+            if obstacles.is_empty() {
+                return ExitCode::SUCCESS;
+            }
+            let text = obstacles.join("\n");
+            let text = format!("it would not start here and now: {text}");
+            return fail(&*Box::<dyn std::error::Error>::from(text));
         }
         Some(Verb::ShowConfig) => {
             return match loaded.show() {

@@ -631,6 +631,14 @@ fn wrong_configurations_are_refused() {
     };
     run(host.command("hostd").args(["check", "-c", "hostd.toml"]));
     refused(&["check", "-c", "nowhere.toml"], "nowhere.toml");
+    let other = [
+        "check",
+        "-c",
+        "hostd.toml",
+        "--set",
+        "interface=[{name=\"nowhere0\"}]",
+    ];
+    refused(&other, "it would not start here and now: nowhere0: no such");
     let unknown = ["check", "-c", "hostd.toml", "--set", "transport.windw=3"];
     refused(&unknown, "windw");
     refused(&["-c", "hostd.toml"], "another");

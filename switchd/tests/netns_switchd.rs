@@ -254,9 +254,7 @@ fn next_hop_groups_share_and_survive() {
     assert_eq!(ecmp[0]["next_hops"].as_array().unwrap().len(), 1, "{ecmp}");
     // With the carrier the kernel lost the next hop object; a routing daemon makes it anew.
     rig.ip("b", "link set e3 up");
-    eventually("a carrier", || {
-        rig.ctl_output(&["status"]).status.success()
-    });
+    eventually("a carrier", || rig.ctl_output(&["status"]).status.success());
     rig.ip("sw", "nexthop replace id 2 via 10.3.0.2 dev p3");
     rig.ip("sw", "nexthop replace id 10 group 1/2");
     eventually("second member back", || {

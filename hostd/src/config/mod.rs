@@ -45,6 +45,7 @@ pub const LOGGING: &[&str] = &[
     "hostd::control::schedulers",
     "hostd::doorbell",
     "hostd::edge::collective",
+    "hostd::edge::table::events",
     "hostd::host",
     "hostd::worker",
 ];

@@ -99,6 +99,8 @@ pub(crate) struct PathSet {
     flowlet: u16,
     /// Of the path that a flow has, if it may leave it.
     reroute: Option<Box<Reroute>>,
+    /// A time-out expired, and nothing was acknowledged since: a flow follows its next copy.
+    silent: bool,
 }
 
 /// When paths are left.
@@ -211,6 +213,7 @@ impl PathSet {
             ports: PortSet::NONE.with(PortId::FIRST),
             flowlet: 0,
             reroute: rules.reroute(count),
+            silent: false,
         }
     }
 
@@ -304,8 +307,9 @@ impl PathSet {
             path?.health.delay(now)
         };
         // A flow keeps its path when one packet of it was lost there: only the copy goes another
-        // way.
+        // way. After a time-out the path itself may be silent.
         let keeps = leave.is_none()
+            && !self.silent
             && spared.is_some_and(|lost| self.selector.flow() == Some(lost) && carries(lost, all));
         let aside = keeps
             .then(|| self.selector.aside(|id| usable(id) && through(id), delay))
@@ -455,6 +459,7 @@ impl PathSet {
     /// A retransmission time-out expired. The only path takes another entropy value from the second
     /// one in a row on: the way may be silent, and not the peer (HT-24). One may be congestion.
     pub(crate) fn timed_out(&mut self, now: Time) {
+        self.silent = true;
         if let Selector::Spray(spray, _) = &mut self.selector {
             spray.timed_out(now);
         }
@@ -498,6 +503,7 @@ impl PathSet {
 
     /// A packet that left on `path` at `sent` was acknowledged.
     pub(crate) fn acknowledged(&mut self, path: u8, sent: Time) {
+        self.silent = false;
         if let Some(path) = self.paths.get_mut(usize::from(path)) {
             let was = path.health.is_avoided();
             path.health.acknowledged(sent, self.avoidance);

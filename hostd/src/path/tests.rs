@@ -289,8 +289,8 @@ fn a_retransmission_goes_elsewhere() {
     assert_eq!(alone.select(Some(0), FREE, at(0)).path, 0);
 }
 
-/// HT-31, HT-42: the copy of a lost packet leaves the path of its flow, and the flow stays there,
-/// until the path swallows packet after packet.
+/// HT-24, HT-31, HT-42: the copy of a lost packet leaves the path of its flow, and the flow stays
+/// there, until the path swallows packet after packet, or a time-out expires.
 #[test]
 fn a_flow_does_not_follow_its_retransmissions() {
     let mut flow = set(Granularity::Flow, 4);
@@ -311,6 +311,10 @@ fn a_flow_does_not_follow_its_retransmissions() {
     let copy = flow.select(Some(own), FREE, at(30));
     assert!(copy.path != own && copy.switched, "{copy:?}");
     assert_eq!(flow.select(None, FREE, at(30)).path, copy.path);
+    flow.acknowledged(copy.path, at(30));
+    flow.timed_out(at(40));
+    let next = flow.select(Some(copy.path), FREE, at(40));
+    assert!(next.path != copy.path && next.switched, "{next:?}");
 }
 
 /// HT-40: a Path ID that was not agreed on is refused.

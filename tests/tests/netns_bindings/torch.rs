@@ -133,7 +133,7 @@ fn ranks_that_wait_by_the_store_give_results() {
     if !privileged() {
         return;
     }
-    let rig = Rig::computing("torchdeaf");
+    let rig = Rig::computing("torchdea");
     let [namespace, interface] = rig.leaf("h2");
     for said in run(&rig, "hostd", &["deaf", &namespace, &interface]) {
         assert!(said.ends_with("trained\n"), "{said}");
@@ -147,7 +147,7 @@ fn a_process_group_that_cannot_form_keeps_nobody_waiting() {
     if !privileged() {
         return;
     }
-    let rig = Rig::computing("torchquota");
+    let rig = Rig::computing("torchquo");
     with_config(&rig, host(0), |all| {
         let quota = "[application.quota]\nqueue_pairs = 2\n";
         let quota: toml::Table = quota.parse().unwrap();

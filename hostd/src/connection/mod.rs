@@ -413,8 +413,8 @@ impl QueuePair {
         self.peer.as_ref().map(|peer| peer.address)
     }
 
-    /// Packets go these ways from now on, through the ports that work; without a route nothing
-    /// changes.
+    /// Packets go these ways from now on, through the ports that work; without a route none leaves,
+    /// and the clocks of what is in flight go on.
     pub(crate) fn set_routes<'a>(
         &mut self,
         routes: impl Iterator<Item = (PortId, &'a Route)>,
@@ -422,8 +422,12 @@ impl QueuePair {
         config: &EngineConfig,
     ) {
         let mut routes = routes.peekable();
-        let (Some(peer), Some((_, first))) = (&mut self.peer, routes.peek()) else {
+        let Some(peer) = &mut self.peer else {
             return;
+        };
+        let Some((_, first)) = routes.peek() else {
+            peer.ways = Ways::default();
+            return self.pulse.held_back();
         };
         let source = *self.source.get_or_insert(first.source);
         let class = config.class_of(peer.traffic.priority);

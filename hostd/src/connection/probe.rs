@@ -17,7 +17,7 @@ use common::xdp::frame::FramePool;
 impl QueuePair {
     /// The peer may be gone: it is probed now.
     pub(crate) fn suspect(&mut self) {
-        if self.state.sends() {
+        if self.state.sends() && self.is_routed() {
             self.pulse.suspect();
         }
     }
@@ -43,7 +43,12 @@ impl QueuePair {
         let awaits = requester.awaited.as_ref();
         let answered = awaits.is_none_or(Awaited::is_empty);
         self.pulse
-            .expire(!(sender.flight().is_idle() && answered), now)
+            .expire(!(sender.flight().is_idle() && answered), now)?;
+        if self.pulse.is_due() && !self.is_routed() {
+            // Without a way it comes as far as one that the network swallows.
+            self.pulse.left(0, now);
+        }
+        Ok(())
     }
 
     /// The probe that is due, through one of the `free` ports.

@@ -69,6 +69,11 @@ impl Pulse {
         self.due |= self.sent == 0;
     }
 
+    /// A probe that is due cannot leave: there is no way. The clock decides anew.
+    pub(super) fn held_back(&mut self) {
+        self.due = false;
+    }
+
     /// Probes that were not answered, or 255 if there are more.
     pub(super) fn unanswered(&self) -> u8 {
         u8::try_from(self.sent).unwrap_or(u8::MAX)

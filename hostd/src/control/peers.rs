@@ -11,6 +11,23 @@ use tokio::sync::oneshot;
 /// Whether an address can be reached, or why not.
 pub(super) type Reached = Result<(), String>;
 
+/// Why there are no next hops to a peer, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoWay {
+    /// The kernel drops what goes there, or its route leads elsewhere than hostd can send.
+    Closed(String),
+    /// The kernel did not say: what it said before may hold.
+    Unknown(String),
+}
+
+impl NoWay {
+    pub(super) fn into_reason(self) -> String {
+        match self {
+            Self::Closed(reason) | Self::Unknown(reason) => reason,
+        }
+    }
+}
+
 /// The way to a peer: of packets from any own address, or from one that goes another way.
 #[derive(Debug, Default)]
 pub(super) struct Peer {

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::memory::RegionMemory;
-use crate::verbs::{Direction, EngineError, PortId, PortSet, Route};
+use crate::verbs::{Direction, EngineError, Event, PortId, PortSet, Route};
 use common::units::Rate;
 use common::wire::Mac;
 use std::collections::HashSet;
@@ -24,7 +24,8 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Sets or replaces the ways of a direction: the ports that its packets may leave through, and
     /// how they are addressed there. A direction with an own address has none if `routes` is empty:
-    /// its packets take the ways of all others. When the table is full, routes that lead to no
+    /// its packets take the ways of all others. Without any, packets wait for a route, which is
+    /// asked for, until their peer counts as gone. When the table is full, routes that lead to no
     /// connection make way.
     ///
     /// # Errors
@@ -50,12 +51,19 @@ impl<M: RegionMemory> Engine<M> {
         }
         self.members_routed(destination);
         let affected: Vec<_> = self.queue_pairs.numbers().collect();
+        let mut lost = false;
         for qpn in affected {
             let peer = self.queue_pairs.get(qpn).and_then(|it| it.destination());
             if peer == Some(destination) {
                 self.lead(qpn, destination);
                 self.list(qpn);
+                let queue_pair = self.queue_pairs.get(qpn);
+                lost |= queue_pair.is_some_and(|it| it.ways().is_empty());
             }
+        }
+        if lost {
+            // There may be another one that nobody needed before.
+            self.notify(Event::NeedRoute { destination });
         }
         Ok(())
     }

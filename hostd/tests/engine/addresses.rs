@@ -4,7 +4,8 @@ use crate::connection::{PORT, both, config, established, has, parameters, reques
 use crate::network::{Host, Network};
 use common::time::Span;
 use hostd::verbs::{
-    Direction, EngineConfig, EngineError, Event, ReadyToReceive, ReadyToSend, Route,
+    Direction, EngineConfig, EngineError, Event, MultipathConfig, ReadyToReceive, ReadyToSend,
+    Route, Status,
 };
 use std::net::IpAddr;
 
@@ -227,4 +228,80 @@ fn an_address_with_a_way_of_its_own() {
     talk(&mut network, qpns);
     assert_eq!(other_way(&mut network), (false, true));
     network.close();
+}
+
+/// Takes the ways from a host to the other one.
+fn close_ways(network: &mut Network, host: usize) {
+    let peer = network.hosts[1 - host].address;
+    network.hosts[host].routed = false;
+    network.hosts[host].events.clear();
+    let closed = network.hosts[host].engine.set_routes(peer, &[]);
+    closed.expect("legal");
+}
+
+/// HT-24, HT-37: while the kernel has no route to a peer, or one that forbids it, nothing leaves,
+/// and the route is asked for; what waited is delivered when there is one again.
+#[test]
+fn nothing_leaves_without_a_way() {
+    for multipath in [None, Some(MultipathConfig::default())] {
+        let mut network = Network::new(11, [config(multipath), config(multipath)]);
+        let qpns = network.connected(multipath);
+        talk(&mut network, qpns);
+        let done = network.hosts[1].completions.len();
+        close_ways(&mut network, 0);
+        network.tap = Some(Vec::new());
+        network.hosts[1].receive_into(qpns[1], 5, 0, 100);
+        let send = network.hosts[0].send(5, 0, 100);
+        let posted = network.hosts[0].engine.post_send(qpns[0], send);
+        posted.expect("connected");
+        network.pass(Span::from_secs(1));
+        let tap = network.tap.take().expect("set above");
+        let own = network.hosts[0].address;
+        assert!(tap.iter().all(|frame| addresses(frame)[0] != own));
+        assert!(has(&network, 0, |event| matches!(
+            event,
+            Event::NeedRoute { .. }
+        )));
+        let (peer, route) = (network.hosts[1].address, network.hosts[0].route());
+        let opened = network.hosts[0].engine.set_route(peer, route);
+        opened.expect("legal");
+        assert!(network.run(Span::from_secs(2), |network| {
+            network.hosts[1].completions.len() == done + 1
+        }));
+        network.close();
+    }
+}
+
+/// HT-24: a peer to which no way leads any more counts as gone in time: by the clock of what is in
+/// flight, and on an idle connection by that of keep-alive, as if its network swallowed all.
+#[test]
+fn a_peer_without_a_way_counts_as_gone() {
+    for in_flight in [false, true] {
+        let mut network = Network::new(12, both());
+        let qpns = network.connected(None);
+        talk(&mut network, qpns);
+        if in_flight {
+            network.hosts[1].receive_into(qpns[1], 5, 0, 100);
+            network.impairment.dead = [false, true];
+            let send = network.hosts[0].send(5, 0, 100);
+            let posted = network.hosts[0].engine.post_send(qpns[0], send);
+            posted.expect("connected");
+            network.turn();
+        }
+        close_ways(&mut network, 0);
+        let failed = |event: &Event| {
+            matches!(
+                event,
+                Event::QueuePairFailed {
+                    status: Status::RetryExceeded,
+                    ..
+                }
+            )
+        };
+        assert!(
+            network.run(Span::from_secs(60), |network| has(network, 0, failed)),
+            "in flight: {in_flight}"
+        );
+        network.close();
+    }
 }

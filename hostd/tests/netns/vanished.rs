@@ -311,3 +311,33 @@ fn a_peer_that_vanished_is_noticed() {
     let gone = first.pair.wait_disconnected(PATIENCE);
     assert!(matches!(gone, Err(Error::DaemonGone)), "{gone:?}");
 }
+
+/// HT-24, HT-37: a route that becomes one that drops or forbids is not used on: a connection that
+/// stands sends nothing then, and goes on when the route before is the kernel's again.
+#[test]
+fn a_route_that_forbids_is_not_used_on() {
+    if !possible() {
+        return;
+    }
+    let link = Link::new();
+    let [a, b] = &link.hosts;
+    let [mut end, mut peer] = connected(&link.hosts, 0);
+    let run = |line: String| a.namespace.run(&line).expect("it succeeds");
+    let has_way = || {
+        let rows = a.show("qps");
+        rows[0]["ports"].as_array().is_some_and(|it| !it.is_empty())
+    };
+    for (kind, wr_id) in [("blackhole", 1), ("unreachable", 2), ("prohibit", 3)] {
+        peer.receive(wr_id);
+        run(format!("ip route add {kind} {}", b.address));
+        a.wait_for("no way", || !has_way());
+        end.send(wr_id);
+        run(format!("ip route del {kind} {}", b.address));
+        a.wait_for("a way", has_way);
+        let done = peer.queue.next(PATIENCE).expect("it goes on");
+        assert_eq!(
+            (done.wr_id, done.status),
+            (wr_id, CompletionStatus::Success)
+        );
+    }
+}

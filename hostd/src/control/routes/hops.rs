@@ -1,6 +1,7 @@
 //! The next hops of peers, as the kernel has them, and the addresses that are this daemon's.
 
 use super::{Router, is_link_local};
+use crate::control::peers::NoWay;
 use common::netlink::{Address, Link, NeighbourKey, RouteKind};
 use std::net::IpAddr;
 
@@ -10,22 +11,23 @@ impl Router {
         &self,
         destination: IpAddr,
         source: Option<IpAddr>,
-    ) -> Result<(Vec<NeighbourKey>, IpAddr), String> {
-        let refused = |error| format!("the kernel tells no route: {error}");
+    ) -> Result<(Vec<NeighbourKey>, IpAddr), NoWay> {
+        let refused = |error| NoWay::Unknown(format!("the kernel tells no route: {error}"));
+        let closed = |reason| Err(NoWay::Closed(reason));
         let answer = self.requests.route_to(destination, source).await;
         let Some(answer) = answer.map_err(refused)? else {
-            return Err(format!("no route to {destination}"));
+            return closed(format!("no route to {destination}"));
         };
         match answer.kind {
             RouteKind::Unicast => {}
-            RouteKind::Local => return self.find_own(destination),
+            RouteKind::Local => return self.find_own(destination).map_err(NoWay::Closed),
             RouteKind::Multicast | RouteKind::Broadcast | RouteKind::Anycast => {
-                return Err(format!(
+                return closed(format!(
                     "{destination} is no address of one host, and connections are between two"
                 ));
             }
             kind => {
-                return Err(format!(
+                return closed(format!(
                     "no route to {destination}: the kernel's is of the kind {kind:?}"
                 ));
             }
@@ -45,7 +47,7 @@ impl Router {
         let mirror = self.watch.mirror();
         if next_hops.is_empty() {
             let name = mirror.link(left_out).map_or("?", |link| link.name.as_str());
-            return Err(format!(
+            return closed(format!(
                 "the route to {destination} leaves by {name}, which is no interface of hostd"
             ));
         }
@@ -55,7 +57,7 @@ impl Router {
         let source = source
             .or(answer.source)
             .or_else(|| mirror.addresses().find(own).map(|address| address.address))
-            .ok_or_else(|| format!("no own address towards {destination}"))?;
+            .ok_or_else(|| NoWay::Closed(format!("no own address towards {destination}")))?;
         Ok((next_hops, source))
     }
 

@@ -14,7 +14,7 @@ mod sources;
 
 use super::interfaces::{Interface, Interfaces, ports, speeds};
 use super::link::LinkState;
-use super::peers::{Peer, Room, forget_unused};
+use super::peers::{NoWay, Peer, Room, forget_unused};
 use super::port::{Announce, Port};
 use super::questions::{Question, Questions};
 use crate::edge::command::{Command, WorkerHandle};
@@ -45,6 +45,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Changes of routes settle for this long before peers are looked up again, so that a burst costs
 /// one look.
 const SETTLE: Span = Span::from_millis(20);
+
+/// After this time the kernel is asked again for a route that it did not tell.
+const ASK_AGAIN: Span = Span::from_secs(1);
 
 /// The longest time between two dumps of the kernel's tables.
 const RESYNC: Span = Span::from_secs(60);
@@ -236,14 +239,30 @@ impl Router {
                     }
                 }
             }
-            Err(reason) => {
-                peer.next_hops.clear();
-                peer.told.clear();
+            Err(no_way) => {
+                let is_closed = matches!(no_way, NoWay::Closed(_));
+                let reason = no_way.into_reason();
                 tracing::debug!(destination = %direction.destination, %reason, "no way");
                 peer.waiting.drain(..).for_each(|waiting| {
                     let _ = waiting.send(Err(reason.clone()));
                 });
+                if is_closed {
+                    peer.next_hops.clear();
+                    peer.told.clear();
+                    self.withdraw(direction);
+                } else {
+                    self.look_again = self.look_again.min(monotonic() + ASK_AGAIN);
+                }
             }
+        }
+    }
+
+    /// Tells the worker that no way leads to a peer any more: a route that is gone or forbids the
+    /// peer is not to be used on.
+    fn withdraw(&mut self, direction: Direction) {
+        if !self.worker.tell(Command::SetRoutes(direction, Vec::new())) {
+            // Its channel is full.
+            self.look_soon();
         }
     }
 

@@ -2,7 +2,7 @@
 //! look at the source (`ip rule from`).
 
 use super::Router;
-use crate::control::peers::Peer;
+use crate::control::peers::{NoWay, Peer};
 use crate::edge::command::Command;
 use crate::verbs::Direction;
 use common::netlink::Rule;
@@ -25,12 +25,13 @@ impl Router {
         let own = match (source, &others) {
             (Some(own), _) => own,
             (None, Ok((_, preferred))) => *preferred,
-            (None, Err(reason)) => return Err(reason.clone()),
+            (None, Err(no_way)) => return Err(no_way.clone().into_reason()),
         };
         if !self.is_ruled(own) {
             return Ok(usual);
         }
-        let (theirs, _) = self.find(destination, Some(own)).await?;
+        let theirs = self.find(destination, Some(own)).await;
+        let (theirs, _) = theirs.map_err(NoWay::into_reason)?;
         if others.is_ok_and(|(others, _)| others == theirs) {
             return Ok(usual);
         }

@@ -192,6 +192,11 @@ impl<M: RegionMemory> Engine<M> {
             let Some((ports, qpn)) = self.to_send.front(self.ports.free(now)) else {
                 return;
             };
+            if self.had_its_turn(qpn, ports) {
+                self.end_turn(qpn, ports);
+                self.schedule(qpn, now);
+                continue;
+            }
             let before = out.len();
             let left = TURN - (*self.to_send.taken(ports)).min(TURN - 1);
             let turn = self.send_turn(qpn, pool, now, out, end.min(before + left));
@@ -200,12 +205,12 @@ impl<M: RegionMemory> Engine<M> {
             let taken = self.to_send.taken(ports);
             *taken += out.len() - before;
             match turn {
-                Turn::Over | Turn::Paced if *taken >= TURN => self.to_send.rotate(ports),
+                Turn::Over | Turn::Paced if *taken >= TURN => self.next_turn(qpn, ports),
                 Turn::Over => {}
                 Turn::Paced => self.wait_elsewhere(qpn, ports, now),
                 Turn::Local => {
                     local_turns += 1;
-                    self.to_send.rotate(ports);
+                    self.next_turn(qpn, ports);
                 }
                 Turn::Done => self.end_turn(qpn, ports),
                 Turn::NoFrame => self.wait_for_frames(now),
@@ -214,6 +219,20 @@ impl<M: RegionMemory> Engine<M> {
             if turn == Turn::NoFrame {
                 return;
             }
+        }
+    }
+
+    /// Whether the first one of a list has had its turn from another one since it is in this.
+    fn had_its_turn(&self, qpn: u32, ports: PortSet) -> bool {
+        let queue_pair = self.queue_pairs.get(qpn);
+        queue_pair.is_some_and(|it| self.to_send.had_its_turn(ports, it.last_turn))
+    }
+
+    /// The turn of the first one of a list is over.
+    fn next_turn(&mut self, qpn: u32, ports: PortSet) {
+        let ended = self.to_send.rotate(ports);
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            queue_pair.last_turn = ended;
         }
     }
 

@@ -1,13 +1,26 @@
 //! Who waits for a turn, listed by the ports that it may use: a paused port keeps nobody waiting
 //! who can do without it, and nobody is looked at who cannot (HT-37).
+//!
+//! Turns go round among queue pairs, and not among lists: of the first ones of those lists that may
+//! send, it is the turn of the one that has waited longest. So one that is bound to a port has as
+//! many turns as each of a thousand that use all ports. Lists are few, so a choice costs the same
+//! however many wait.
 
 use crate::verbs::PortSet;
 use std::collections::VecDeque;
 
+/// A queue pair that waits.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    qpn: u32,
+    /// How many had come to wait before it, in all lists.
+    place: u64,
+}
+
 /// Queue pairs that wait, in the order of their turns.
 #[derive(Debug, Default)]
 struct List {
-    waiting: VecDeque<u32>,
+    waiting: VecDeque<Entry>,
     /// Packets that the first of them has sent since it is its turn.
     taken: usize,
 }
@@ -19,8 +32,8 @@ pub(super) struct Turns {
     lists: Vec<List>,
     /// Bit n: list n is not empty.
     filled: u16,
-    /// The list after that whose turn ended last.
-    next: usize,
+    /// How many have come to wait so far, again after a turn, too.
+    came: u64,
 }
 
 const _: () = assert!(PortSet::COUNT <= u16::BITS as usize);
@@ -30,7 +43,7 @@ impl Turns {
         Self {
             lists: (0..PortSet::COUNT).map(|_| List::default()).collect(),
             filled: 0,
-            next: 0,
+            came: 0,
         }
     }
 
@@ -52,27 +65,41 @@ impl Turns {
         if *listed & 1 << place == 0 {
             *listed |= 1 << place;
             self.filled |= 1 << place;
-            self.lists[place].waiting.push_back(qpn);
+            self.enter(qpn, place);
         }
     }
 
-    /// The ports that the next one waits for, and who it is: one of those that may use one of
-    /// `free`.
+    /// The last of a list, and of all.
+    fn enter(&mut self, qpn: u32, list: usize) {
+        let place = self.came;
+        self.came += 1;
+        self.lists[list].waiting.push_back(Entry { qpn, place });
+    }
+
+    /// The ports that the next one waits for, and who it is: of those that may use one of `free`
+    /// the one that has waited longest.
     pub(super) fn front(&self, free: PortSet) -> Option<(PortSet, u32)> {
+        let mut longest: Option<(PortSet, Entry)> = None;
         let mut left = self.filled;
         while left != 0 {
-            // From the list whose turn it is, round to the one before it.
-            let after = left >> self.next << self.next;
-            let among = if after == 0 { left } else { after };
-            let place = among.trailing_zeros() as usize;
+            let place = left.trailing_zeros() as usize;
+            left &= left - 1;
             let ports = PortSet::at(place);
-            if ports.meets(free) {
-                let first = self.lists[place].waiting.front();
-                return first.map(|qpn| (ports, *qpn));
+            if let Some(&first) = self.lists[place].waiting.front()
+                && ports.meets(free)
+                && longest.is_none_or(|(_, other)| first.place < other.place)
+            {
+                longest = Some((ports, first));
             }
-            left &= !(1 << place);
         }
-        None
+        longest.map(|(ports, entry)| (ports, entry.qpn))
+    }
+
+    /// Whether the first one of these ports came there before `last_turn` ended, as
+    /// [`Self::rotate`] told it: it had its turn from another list meanwhile.
+    pub(super) fn had_its_turn(&self, ports: PortSet, last_turn: u64) -> bool {
+        let first = self.lists[ports.place()].waiting.front();
+        first.is_some_and(|first| first.place < last_turn)
     }
 
     /// Packets that the first one of these ports has sent since it is its turn.
@@ -80,14 +107,15 @@ impl Turns {
         &mut self.lists[ports.place()].taken
     }
 
-    /// It is the next one's turn.
-    pub(super) fn rotate(&mut self, ports: PortSet) {
+    /// It is the next one's turn. Returns when the one that ended did.
+    pub(super) fn rotate(&mut self, ports: PortSet) -> u64 {
         let list = &mut self.lists[ports.place()];
         list.taken = 0;
-        if !list.waiting.is_empty() {
-            list.waiting.rotate_left(1);
+        let ended = self.came;
+        if let Some(first) = list.waiting.pop_front() {
+            self.enter(first.qpn, ports.place());
         }
-        self.next = (ports.place() + 1) % PortSet::COUNT;
+        ended
     }
 
     /// Takes the first one off a list; `listed` as with [`Self::push`].
@@ -99,8 +127,7 @@ impl Turns {
         if list.waiting.is_empty() {
             self.filled &= !(1 << place);
         }
-        self.next = (place + 1) % PortSet::COUNT;
-        first
+        first.map(|first| first.qpn)
     }
 
     /// Says of a queue pair that it left the list of these ports.
@@ -124,7 +151,8 @@ impl Turns {
 
     /// One of those who wait for these ports.
     pub(super) fn waiting(&self, ports: PortSet, index: usize) -> Option<u32> {
-        self.lists[ports.place()].waiting.get(index).copied()
+        let entry = self.lists[ports.place()].waiting.get(index);
+        entry.map(|entry| entry.qpn)
     }
 }
 
@@ -151,6 +179,7 @@ mod tests {
         assert_eq!(turns.front(one), Some((both, 9)));
         assert_eq!(turns.front(other), Some((other, 8)));
         turns.rotate(both);
+        assert_eq!(turns.front(other), Some((other, 8)));
         assert_eq!(turns.front(one), Some((one, 7)));
         assert_eq!(turns.pop(one), Some(7));
         Turns::unlist(one, &mut listed[0]);
@@ -158,5 +187,53 @@ mod tests {
         assert_eq!(turns.shut_out(one).collect::<Vec<_>>(), [other]);
         assert_eq!((turns.len(other), turns.waiting(other, 0)), (1, Some(8)));
         assert_eq!(turns.front(PortSet::NONE), None);
+    }
+
+    /// HT-37: one queue pair that is bound to a port has as many turns as each of a thousand that
+    /// use all ports, and each of two that are bound to another one.
+    #[test]
+    fn each_queue_pair_has_as_many_turns() {
+        const ROUNDS: usize = 5;
+        let [one, other] = [0, 1].map(|port| PortSet::NONE.with(PortId::new(port)));
+        let all = one.or(other);
+        let mut turns = Turns::new();
+        let ports = |qpn| match qpn {
+            0 => one,
+            1 | 2 => other,
+            _ => all,
+        };
+        for qpn in 0..1003 {
+            turns.push(qpn, ports(qpn), &mut 0);
+        }
+        let mut had = vec![0; 1003];
+        for _ in 0..ROUNDS * had.len() {
+            let (list, qpn) = turns.front(all).expect("they wait");
+            assert_eq!(list, ports(qpn));
+            had[qpn as usize] += 1;
+            turns.rotate(list);
+        }
+        assert!(had.iter().all(|turns| *turns == ROUNDS), "{had:?}");
+    }
+
+    /// HT-37: who waits in two lists, for the ports that it may use have changed, has one turn.
+    #[test]
+    fn one_turn_though_it_waits_twice() {
+        let [one, other] = [0, 1].map(|port| PortSet::NONE.with(PortId::new(port)));
+        let both = one.or(other);
+        let mut turns = Turns::new();
+        let mut listed = 0;
+        turns.push(7, one, &mut listed);
+        turns.push(7, other, &mut listed);
+        turns.push(8, both, &mut 0);
+        assert_eq!(turns.front(both), Some((one, 7)));
+        assert!(!turns.had_its_turn(one, 0));
+        let ended = turns.rotate(one);
+        assert_eq!(turns.front(both), Some((other, 7)));
+        assert!(turns.had_its_turn(other, ended), "from the first list");
+        assert_eq!(turns.pop(other), Some(7));
+        assert_eq!(turns.front(both), Some((both, 8)));
+        turns.rotate(both);
+        assert_eq!(turns.front(both), Some((one, 7)));
+        assert!(!turns.had_its_turn(one, ended), "it is due again");
     }
 }

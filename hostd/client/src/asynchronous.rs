@@ -289,13 +289,15 @@ impl ConnectRequest {
         queue_pair: &mut QueuePair,
         private: Private,
     ) -> Result<Connected, Error> {
-        self.answered = true;
         let request = Request::Accept {
             request: self.request,
             qp: queue_pair.handle,
             private,
         };
+        // If that fails, or nobody waits for its end, the peer is turned down, unless the daemon has
+        // an answer for it.
         let connected = queue_pair.begin(&request).await?;
+        self.answered = true;
         Ok(self.with_data(connected))
     }
 }

@@ -9,6 +9,7 @@ use crate::Error;
 use crate::abi::answer::{Event, FromDaemon, Reply};
 use crate::abi::message::Request;
 use crate::abi::record::TAG_NONE;
+use crate::abi::types::Private;
 use crate::shm_socket::{self, Received};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -43,6 +44,12 @@ pub(crate) struct State {
     /// Requests whose replies nobody waits for any more.
     abandoned: HashSet<u32>,
     events: VecDeque<Event>,
+    /// The listeners that there are.
+    listeners: HashSet<u32>,
+    /// Calls for another one that are under way: its first request may come before the reply.
+    listening: u32,
+    /// Connection requests for one that was dropped: their peers are to be turned down.
+    unwanted: Vec<u32>,
     /// Why the daemon does not want this session at all: said before anything was asked.
     refusal: Option<Reply>,
     /// The daemon has answered a request.
@@ -194,6 +201,64 @@ impl Channel {
         self.lock().events.retain(|event| !concerns(event));
     }
 
+    /// Asks for a listener by `listen`.
+    pub(crate) fn listen(&self, listen: &Request) -> Result<Reply, Error> {
+        self.check_process()?;
+        self.lock().listening += 1;
+        let replied = self.call(listen, None).map(|(reply, _)| reply);
+        let mut state = self.lock();
+        state.listening -= 1;
+        if let Ok(Reply::Listener { handle, .. }) = replied {
+            state.listeners.insert(handle);
+        }
+        state.sort_out();
+        self.turn_down(&mut state);
+        replied
+    }
+
+    /// Gives a listener back by `destroy`. The peers are turned down whose requests nobody took:
+    /// those that have come, and those that still come, when they do.
+    pub(crate) fn close_listener(&self, listener: u32, destroy: &Request) {
+        // As above.
+        if self.check_process().is_err() {
+            return;
+        }
+        {
+            let mut state = self.lock();
+            state.listeners.remove(&listener);
+            state.sort_out();
+        }
+        self.tell(destroy);
+        // What has come meanwhile. An error means that the daemon is gone, and its peers know.
+        let _ = self.take_in();
+        self.turn_down(&mut self.lock());
+    }
+
+    /// Turns down the peers whose requests nobody wants. Does not wait: what finds no room has its
+    /// turn when something is read.
+    fn turn_down(&self, state: &mut State) {
+        while let Some(&request) = state.unwanted.last() {
+            let reject = Request::Reject {
+                request,
+                private: Private::EMPTY,
+            };
+            let record = reject.encode(TAG_UNHEARD);
+            match shm_socket::send(self.as_fd(), record.as_slice(), &[]) {
+                Err(Errno::EAGAIN) => return,
+                Err(Errno::EINTR) => {}
+                // Also if the daemon is gone: then so are the requests.
+                _ => drop(state.unwanted.pop()),
+            }
+        }
+    }
+
+    /// Stores what came for those who wait for it.
+    fn store(&self, state: &mut State, received: Received) -> Result<(), Error> {
+        store(state, received)?;
+        self.turn_down(state);
+        Ok(())
+    }
+
     /// Whether the daemon has ended the connection. Reads nothing.
     pub(crate) fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLHUP)];
@@ -229,7 +294,7 @@ impl Channel {
         while !state.reading && !state.gone {
             match self.receive(Instant::now()) {
                 Ok(received) => {
-                    let stored = store(&mut state, received);
+                    let stored = self.store(&mut state, received);
                     state.gone |= stored.is_err();
                     came = true;
                     stored?;
@@ -301,7 +366,7 @@ impl Channel {
         let mut came = false;
         while may && !state.gone {
             match self.receive(Instant::now()) {
-                Ok(received) => state.gone |= store(&mut state, received).is_err(),
+                Ok(received) => state.gone |= self.store(&mut state, received).is_err(),
                 Err(Error::TimedOut) => break,
                 Err(_) => state.gone = true,
             }
@@ -346,7 +411,7 @@ impl Channel {
             let outcome = self.receive(until);
             state = self.lock();
             state.reading = false;
-            let outcome = outcome.and_then(|received| store(&mut state, received));
+            let outcome = outcome.and_then(|received| self.store(&mut state, received));
             state.gone |= outcome
                 .as_ref()
                 .is_err_and(|e| !matches!(e, Error::TimedOut));
@@ -393,6 +458,21 @@ impl State {
         self.replies.remove(&tag).or(refusal)
     }
 
+    /// Whether an event is of a listener that is no more.
+    fn is_unwanted(&self, event: &Event) -> bool {
+        let gone = |listener| self.listening == 0 && !self.listeners.contains(listener);
+        matches!(event, Event::ConnectRequest { listener, .. } if gone(listener))
+    }
+
+    /// Takes out what came for listeners that are no more.
+    fn sort_out(&mut self) {
+        let (came, kept): (VecDeque<Event>, _) = std::mem::take(&mut self.events)
+            .into_iter()
+            .partition(|event| self.is_unwanted(event));
+        self.events = kept;
+        self.unwanted.extend(came.iter().filter_map(requested));
+    }
+
     /// The first event that `wanted` picks; it is taken out.
     pub(crate) fn event<T>(&mut self, wanted: impl FnMut(&Event) -> Option<T>) -> Option<T> {
         let mut found = self.events.iter().map(wanted).enumerate();
@@ -426,7 +506,18 @@ fn store(state: &mut State, received: Received) -> Result<(), Error> {
         }
         // How the port stands is asked for: once is enough for who does not listen.
         FromDaemon::Event(event @ Event::Port { .. }) if state.events.contains(&event) => {}
+        FromDaemon::Event(event) if state.is_unwanted(&event) => {
+            state.unwanted.extend(requested(&event));
+        }
         FromDaemon::Event(event) => state.events.push_back(event),
     }
     Ok(())
+}
+
+/// The connection request that an event tells of.
+fn requested(event: &Event) -> Option<u32> {
+    match *event {
+        Event::ConnectRequest { request, .. } => Some(request),
+        _ => None,
+    }
 }

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A port on which connections are waited for (`rdma_listen`).
+/// A port on which connections are waited for (`rdma_listen`). When it is dropped the peers are
+/// turned down whose requests were not taken; those that were can still be accepted.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) context: Arc<Session>,
@@ -40,7 +41,7 @@ impl Listener {
             port,
             backlog,
         };
-        let (reply, _) = context.channel.call(&request, None)?;
+        let reply = context.channel.listen(&request)?;
         let Reply::Listener { handle, port } = reply else {
             return Err(unexpected(&reply));
         };
@@ -93,10 +94,7 @@ impl Drop for Listener {
             kind: ObjectKind::Listener,
             handle: ours,
         };
-        self.context.channel.tell(&request);
-        self.context.channel.forget_events(
-            |event| matches!(*event, Event::ConnectRequest { listener, .. } if listener == ours),
-        );
+        self.context.channel.close_listener(ours, &request);
     }
 }
 
@@ -115,15 +113,17 @@ impl ConnectRequest {
     /// that the peer's first messages need should be posted before.
     ///
     /// # Errors
-    /// [`Error::ConnectFailed`] if the peer has gone meanwhile; [`Error::TimedOut`].
+    /// [`Error::ConnectFailed`] if the peer has gone meanwhile; [`Error::TimedOut`]; a refusal, as of
+    /// a queue pair that is connected: the peer is turned down then.
     pub fn accept(
         mut self,
         queue_pair: &mut QueuePair,
         private: Private,
         timeout: Duration,
     ) -> Result<Connected, Error> {
-        self.answered = true;
+        // If that fails the peer is turned down, unless the daemon has done so.
         let connected = queue_pair.accept(self.request, private, timeout)?;
+        self.answered = true;
         Ok(self.with_data(connected))
     }
 

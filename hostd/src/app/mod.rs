@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   control thread (app)                        worker thread (edge)
-//!   socket    accepts, checks credentials
+//!   socket    accepts, checks credentials;  line  a connection
 //!   process   ends with its sessions
 //!   session   requests, replies          ──▶    sessions, rings, registered memory
 //!   port      what is told of the port
@@ -20,6 +20,7 @@
 pub mod closer;
 mod collective;
 pub mod ledger;
+mod line;
 mod paths;
 pub mod permissions;
 mod port;

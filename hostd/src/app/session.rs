@@ -121,6 +121,11 @@ impl Session {
         self.id
     }
 
+    /// Whether it has this listener.
+    pub(super) fn listens(&self, listener: u32) -> bool {
+        self.listeners.contains_key(&listener)
+    }
+
     /// Whether it asked for events of the port.
     pub fn watches(&self) -> Arc<AtomicBool> {
         self.watches.clone()

@@ -6,6 +6,7 @@
 
 use super::closer::{Closer, Owner};
 use super::ledger::Ledger;
+use super::line::Line;
 use super::permissions::Permissions;
 use super::process::Process;
 use super::refusal::Refusal;
@@ -15,11 +16,11 @@ use crate::control::questions::RouterHandle;
 use crate::doorbell::Doorbells;
 use crate::edge::command::{Command, SessionCommand, SessionId, WorkerHandle};
 use crate::readiness::readiness;
-use crate::wakes::{Strain, Wakers, cpu_time};
+use crate::wakes::{Strain, Wakers};
 use hostd_client::abi::answer::{Event, Reply};
 use hostd_client::abi::message::Request;
 use hostd_client::abi::port::PortEvent;
-use hostd_client::abi::record::{Record, TAG_NONE, tag_of};
+use hostd_client::abi::record::{TAG_NONE, tag_of};
 use hostd_client::abi::types::{ErrorCode, Private};
 use hostd_client::shm_socket::{self, Received};
 use nix::errno::Errno;
@@ -27,7 +28,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen,
     socket, sockopt,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -37,9 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -47,10 +46,6 @@ const BACKLOG: i32 = 128;
 /// Events that wait for one application: connection requests take half of the room at most, the
 /// rest is for what becomes of its queue pairs (two events for each until it is destroyed).
 const EVENTS: usize = 4096;
-
-/// Records that wait for room in the socket of one application. While there are any, its requests
-/// are not read.
-const OUTGOING: usize = 64;
 
 /// How long an application may take to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(5);
@@ -229,10 +224,26 @@ impl Applications {
             None
         });
         if let Some(request) = turned_down {
-            let (answer, _) = oneshot::channel();
-            let reject = SessionCommand::Reject(request, Private::EMPTY, answer);
-            // Should the worker's channel be full, the request waits until its peer gives up.
-            self.worker.tell(Command::Session(session, reject));
+            self.turn_down(session, request);
+        }
+    }
+
+    /// Turns a connection request down for a session.
+    fn turn_down(&self, session: SessionId, request: u32) {
+        let (answer, _) = oneshot::channel();
+        let reject = SessionCommand::Reject(request, Private::EMPTY, answer);
+        // Should the worker's channel be full, the request waits until its peer gives up.
+        self.worker.tell(Command::Session(session, reject));
+    }
+
+    /// Tells an application an event. A connection request of which it was not told before its
+    /// listener went is turned down at once: nobody will answer it.
+    fn pass_on(&self, line: &mut Line, session: &Session, event: Event) {
+        match event {
+            Event::ConnectRequest {
+                listener, request, ..
+            } if !session.listens(listener) => self.turn_down(session.id(), request),
+            event => line.queue(session.understood(event).encode()),
         }
     }
 
@@ -430,7 +441,7 @@ impl Applications {
             let busy = line.is_full();
             tokio::select! {
                 event = events.recv(), if !busy => match event {
-                    Some(event) => line.queue(session.understood(event).encode()),
+                    Some(event) => self.pass_on(line, session, event),
                     None => return Err(io::Error::other("it does not read its events")),
                 },
                 ready = line.writable(), if line.has_outgoing() => ready?,
@@ -445,7 +456,7 @@ impl Applications {
                 () = tokio::time::sleep(HELLO_TIME), if !greeted => {
                     return Err(io::Error::other("it said no hello"));
                 }
-                received = line.receive(place), if !line.has_outgoing() => {
+                received = line.receive(&self.closer, Owner::User(place.uid)), if !line.has_outgoing() => {
                     let Some(received) = received? else { return Ok(()) };
                     let lawful = self
                         .answer(line, session, (received, &mut events), place)
@@ -501,7 +512,7 @@ impl Applications {
         let hello_refused = line.first && matches!(reply, Reply::Error { .. });
         line.first = false;
         while let Ok(event) = events.try_recv() {
-            line.queue(session.understood(event).encode());
+            self.pass_on(line, session, event);
         }
         line.queue_reply(reply.encode(tag), descriptors);
         lawful && !hello_refused
@@ -538,112 +549,5 @@ impl Drop for Place {
                 }
             }
         });
-    }
-}
-
-/// A connection: records out in order, none waited for.
-#[derive(Debug)]
-struct Line {
-    socket: AsyncFd<OwnedFd>,
-    outgoing: VecDeque<(Record, Vec<OwnedFd>)>,
-    /// The number of the newest reply among the records that were queued.
-    last_reply: u64,
-    /// Records that were sent.
-    sent: u64,
-    /// Records that were queued.
-    queued: u64,
-    /// When the socket last took something, or a reply was queued.
-    moved: Instant,
-    /// Nothing has been received yet.
-    first: bool,
-}
-
-impl Line {
-    fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self {
-            socket: readiness(fd)?,
-            outgoing: VecDeque::new(),
-            last_reply: 0,
-            sent: 0,
-            queued: 0,
-            moved: Instant::now(),
-            first: true,
-        })
-    }
-
-    fn queue(&mut self, event: Record) {
-        self.queued += 1;
-        self.outgoing.push_back((event, Vec::new()));
-    }
-
-    fn queue_reply(&mut self, reply: Record, descriptors: Vec<OwnedFd>) {
-        self.queued += 1;
-        self.last_reply = self.queued;
-        self.moved = Instant::now();
-        self.outgoing.push_back((reply, descriptors));
-    }
-
-    /// Returns when the application has left a reply unread for `patience`, or what stands before
-    /// it. Events alone wait for ever: they are the network's doing.
-    async fn stalled(&self, patience: Duration) {
-        if self.sent >= self.last_reply {
-            return std::future::pending().await;
-        }
-        tokio::time::sleep_until(self.moved + patience).await;
-    }
-
-    fn has_outgoing(&self) -> bool {
-        !self.outgoing.is_empty()
-    }
-
-    fn is_full(&self) -> bool {
-        self.outgoing.len() >= OUTGOING
-    }
-
-    /// Sends what the socket takes. As many may watch it as the application likes.
-    fn flush(&mut self, strain: &Strain) -> io::Result<()> {
-        while let Some((record, descriptors)) = self.outgoing.front() {
-            let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-            let before = cpu_time();
-            let sent =
-                shm_socket::send(self.socket.get_ref().as_fd(), record.as_slice(), &borrowed);
-            strain.charge(cpu_time().saturating_sub(before));
-            match sent {
-                Ok(()) => {
-                    self.sent += 1;
-                    self.moved = Instant::now();
-                    self.outgoing.pop_front();
-                }
-                Err(Errno::EAGAIN) => return Ok(()),
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    async fn writable(&self) -> io::Result<()> {
-        // Cleared at once: `flush` tries, and if the socket is full again it has to be told again.
-        self.socket
-            .writable()
-            .await
-            .map(|mut guard| guard.clear_ready())
-    }
-
-    /// The next record, when its user may bring more descriptors: each record can.
-    async fn receive(&self, place: &Place) -> io::Result<Option<Received>> {
-        let closer = &place.applications.closer;
-        let owner = Owner::User(place.uid);
-        loop {
-            closer.room(owner).await;
-            let mut guard = self.socket.readable().await?;
-            if !closer.has_room(owner) {
-                continue;
-            }
-            let receive = |fd: &AsyncFd<OwnedFd>| Ok(shm_socket::receive(fd.as_fd())?);
-            if let Ok(received) = guard.try_io(receive) {
-                return received;
-            }
-        }
     }
 }

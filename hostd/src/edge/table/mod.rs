@@ -217,13 +217,7 @@ impl<M: RegionMemory> Table<M> {
             self.listeners.remove(port);
             engine.unlisten(*port);
         }
-        self.requests.retain(|_, waiting| {
-            let keep = waiting.session != session;
-            if !keep {
-                let _ = engine.reject(waiting.connection, &[]);
-            }
-            keep
-        });
+        self.reject_all(|owner| owner == session, engine);
         let slots = application.slots.iter().flatten().copied();
         self.graves.push_back(Grave {
             session,
@@ -406,6 +400,7 @@ impl<M: RegionMemory> Table<M> {
     /// Begins to close all connections.
     pub fn drain(&mut self, engine: &mut Engine<M>) {
         self.draining = true;
+        self.reject_all(|_| true, engine);
         self.leave_jobs(engine);
         for (number, (session, rings)) in &mut self.queue_pairs {
             empty(

@@ -5,7 +5,7 @@ use crate::edge::command::{Readied, SessionId};
 use crate::edge::queue_pair::WorkRings;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
-use crate::verbs::{ConnectionParameters, EngineError};
+use crate::verbs::{ConnectionId, ConnectionParameters, EngineError};
 use hostd_client::abi::options::ConnectionOptions;
 use hostd_client::abi::types::Private;
 use std::net::IpAddr;
@@ -55,6 +55,8 @@ impl<M: RegionMemory> Table<M> {
         Ok(())
     }
 
+    /// Accepts a connection request. If that is refused, the peer is turned down, as by
+    /// `rdma_accept`: it is not to wait for an answer that does not come.
     pub(super) fn accept(
         &mut self,
         session: SessionId,
@@ -63,17 +65,41 @@ impl<M: RegionMemory> Table<M> {
         private: &Private,
         engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
+        let connection = self.take_request(session, request)?.connection;
+        let accepted = self.accept_with(session, connection, qp, private, engine);
+        if accepted.is_err() {
+            // An error: the peer has given up meanwhile, so there is nobody to tell.
+            let _ = engine.reject(connection, &[]);
+        }
+        accepted
+    }
+
+    fn accept_with(
+        &mut self,
+        session: SessionId,
+        connection: ConnectionId,
+        qp: u32,
+        private: &Private,
+        engine: &mut Engine<M>,
+    ) -> Result<(), EngineError> {
         let options = self.unconnected(session, qp)?.options;
         // Receives that were posted before are in place when the first message comes.
         self.serve_one(qp, engine);
-        let waiting = self.take_request(session, request)?;
-        let connection = waiting.connection;
-        if let Err(error) = engine.accept(connection, qp, &parameters(private, &options)) {
-            self.requests.insert(request, waiting);
-            return Err(error);
-        }
+        engine.accept(connection, qp, &parameters(private, &options))?;
         self.rings(session, qp)?.link = Link::Pending(connection);
         Ok(())
+    }
+
+    /// Turns down the peers that wait for an answer of these.
+    pub(super) fn reject_all(&mut self, of: impl Fn(SessionId) -> bool, engine: &mut Engine<M>) {
+        self.requests.retain(|_, waiting| {
+            let keep = !of(waiting.session);
+            if !keep {
+                // An error: the peer has given up meanwhile.
+                let _ = engine.reject(waiting.connection, &[]);
+            }
+            keep
+        });
     }
 }
 

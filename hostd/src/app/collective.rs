@@ -1,8 +1,9 @@
 //! Memberships of applications in jobs that switches compute for.
 
 use super::ledger::Resource;
+use super::opening::keep;
 use super::refusal::Refusal;
-use super::session::{Outcome, Session, keep, open_ring, ring_bytes, rounded};
+use super::session::{Outcome, Session, ring_bytes, rounded};
 use crate::edge::command::{NewMember, SessionCommand};
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::collective::JoinJob;
@@ -29,14 +30,15 @@ impl Session {
         let entries = rounded(entries)?;
         let places = ring_entries(entries, WORK_ENTRIES_MIN);
         let staging = u64::from(membership.slots) * u64::from(membership.payload);
-        let claim = self.account.claim(&[
+        let opener = self.opener(&[
             (Resource::Memory, ring_bytes(places, WORK_LEN) + staging),
             (Resource::Memberships, 1),
             (Resource::WorkRequests, entries.into()),
             (Resource::Mappings, 1),
         ])?;
         let slot = self.free_slot()?;
-        let ring = open_ring::<WORK_LEN>("ring of collectives", memfd, places).await?;
+        let ring = opener.open_ring::<WORK_LEN>("ring of collectives", memfd, places);
+        let (ring, opener) = ring.await?;
         let request = Box::new(NewMember {
             cq,
             ring: ring.consumer(),
@@ -45,7 +47,8 @@ impl Session {
             slot,
         });
         let join = |answer| SessionCommand::JoinJob(request, answer);
-        let handle = keep(self.ask(join).await.map_err(explain), ring).await?;
+        let joined = self.ask(join).await.map_err(explain);
+        let (handle, claim) = keep(joined, ring, opener).await?;
         self.slots.insert(slot);
         self.members.insert(handle, (slot, claim));
         let reply = Reply::Member {

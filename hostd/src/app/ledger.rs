@@ -41,10 +41,22 @@ pub enum Resource {
     Mappings,
     /// The daemon's descriptors.
     Descriptors,
+    /// Threads that open memory: as long as its owner holds it up.
+    Threads,
 }
 
 /// How many kinds there are.
-const KINDS: usize = 9;
+const KINDS: usize = 10;
+
+/// Threads that open memory of all applications at a time. The runtime has 512 (tokio's default);
+/// the rest unmaps, and is the daemon's own.
+const THREADS: u64 = 448;
+
+/// Those of one user.
+pub const THREADS_OF_USER: u64 = 32;
+
+/// Those of one session, which asks for one thing after the other.
+const THREADS_OF_SESSION: u64 = 2;
 
 impl Resource {
     /// The key of the configuration that bounds it, within a quota; the kernel's for what has none.
@@ -59,6 +71,16 @@ impl Resource {
             Self::Memberships => "memberships",
             Self::Mappings => "vm.max_map_count",
             Self::Descriptors => "RLIMIT_NOFILE",
+            Self::Threads => "threads that open memory",
+        }
+    }
+
+    /// The sections of the configuration that have the key: for a session, and for a user.
+    fn sections(self) -> [&'static str; 2] {
+        match self {
+            Self::Mappings | Self::Descriptors => ["", "half of "],
+            Self::Threads => ["", ""],
+            _ => ["application.quota.", "application.user_quota."],
         }
     }
 
@@ -138,6 +160,7 @@ impl Limits {
                 quota.memberships.into(),
                 NONE,
                 NONE,
+                THREADS_OF_SESSION,
             ],
             user: [
                 user.memory_mib << 20,
@@ -149,6 +172,7 @@ impl Limits {
                 user.memberships.into(),
                 mappings / 2,
                 descriptors / 2,
+                THREADS_OF_USER,
             ],
             all: [
                 NONE,
@@ -160,6 +184,7 @@ impl Limits {
                 limits::MEMBERSHIPS.into(),
                 mappings,
                 descriptors,
+                THREADS,
             ],
         }
     }
@@ -171,6 +196,8 @@ struct Held {
     sessions: HashMap<SessionId, Amounts>,
     users: HashMap<u32, Amounts>,
     all: Amounts,
+    /// Claims of threads that were refused.
+    held_up: u64,
 }
 
 /// What everybody holds.
@@ -204,11 +231,26 @@ impl Ledger {
             sessions: HashMap::new(),
             users: HashMap::new(),
             all: [0; KINDS],
+            held_up: 0,
         })))
+    }
+
+    /// Requests that were refused because too much memory was being opened already.
+    pub fn held_up(&self) -> u64 {
+        self.lock().held_up
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a user holds.
+    #[cfg(test)]
+    pub(super) fn held_by(&self, uid: u32, resource: Resource) -> u64 {
+        let held = self.lock();
+        held.users
+            .get(&uid)
+            .map_or(0, |held| held[resource as usize])
     }
 
     /// The account of a session of this user.
@@ -231,22 +273,19 @@ impl Held {
         );
         let refuse = |text: String| Err(Refusal::new(ErrorCode::Quota, text));
         let (key, unit, limits) = (resource.key(), resource.unit(), &self.limits);
+        let [of_session, of_user] = resource.sections();
         let most = limits.session[index];
         if session.saturating_add(more) > most {
             return refuse(format!(
                 "{more}{unit} more than the {session} in use exceed the quota of {most} \
-                 (application.quota.{key})"
+                 ({of_session}{key})"
             ));
         }
         let most = limits.user[index];
         if user.saturating_add(more) > most {
-            let section = match resource {
-                Resource::Mappings | Resource::Descriptors => "half of ",
-                _ => "application.user_quota.",
-            };
             return refuse(format!(
                 "{more}{unit} more than the {user} in use exceed the quota of {most} of user {} \
-                 ({section}{key})",
+                 ({of_user}{key})",
                 account.uid
             ));
         }
@@ -296,7 +335,10 @@ impl Account {
     pub fn claim(&self, parts: &[(Resource, u64)]) -> Result<Claim, Refusal> {
         let mut held = self.ledger.lock();
         for &(resource, more) in parts {
-            held.check(self, resource, more)?;
+            if let Err(refusal) = held.check(self, resource, more) {
+                held.held_up += u64::from(resource == Resource::Threads);
+                return Err(refusal);
+            }
         }
         for &(resource, more) in parts {
             held.add(self, resource, more);

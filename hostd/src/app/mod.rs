@@ -9,6 +9,7 @@
 //!   queue_pair  its options and states
 //!   paths     hints about traffic, and changes of sub-paths
 //!   ledger    quotas
+//!   opening   threads that open memory of applications
 //!   closer    threads that close what applications own
 //!             events to the application  ◀──
 //! ```
@@ -21,6 +22,7 @@ pub mod closer;
 mod collective;
 pub mod ledger;
 mod line;
+mod opening;
 mod paths;
 pub mod permissions;
 mod port;

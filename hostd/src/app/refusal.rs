@@ -32,6 +32,11 @@ impl Refusal {
         Self::new(ErrorCode::BadMemory, format!("{what}: {error}"))
     }
 
+    /// The daemon ends.
+    pub fn gone() -> Self {
+        Self::new(ErrorCode::ShuttingDown, ErrorCode::ShuttingDown.text())
+    }
+
     /// The reply.
     pub fn into_reply(self) -> Reply {
         Reply::error(self.code, self.text)

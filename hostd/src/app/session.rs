@@ -2,6 +2,7 @@
 //! worker, answered.
 
 use super::ledger::{Account, Claim, Resource};
+use super::opening::{Opener, keep};
 use super::port;
 use super::refusal::Refusal;
 use crate::config::Quota;
@@ -19,17 +20,17 @@ use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_ENTRIES_MIN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::port::PortRequest;
-use hostd_client::abi::ring::{RingMemory, memory_len, ring_entries};
+use hostd_client::abi::ring::{memory_len, ring_entries};
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{
     MESSAGE_LEN_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX, VERSION_MAJOR, VERSION_MINOR, feature,
 };
-use hostd_client::shm::{Mapping, MemoryError, has_seals};
+use hostd_client::shm::Mapping;
 use nix::fcntl::OFlag;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -63,8 +64,8 @@ pub struct Session {
     listeners: HashMap<u32, Claim>,
     shared: HashMap<u32, (u32, Claim)>,
     pub(super) members: HashMap<u32, (u32, Claim)>,
-    /// The socket and the doorbell.
-    _own: Claim,
+    /// Of the socket and the doorbells.
+    own: Vec<Claim>,
     /// Doorbells of queue pairs.
     pub(super) slots: HashSet<u32>,
 }
@@ -83,9 +84,8 @@ impl Session {
         doorbells: Doorbells,
         waking: Waking,
     ) -> Result<Self, Refusal> {
-        // The socket, the process, the doorbell, two that a request brings; the page of the
-        // doorbells.
-        let own = account.claim(&[(Resource::Descriptors, 5), (Resource::Mappings, 1)])?;
+        // The socket, the process, the doorbell, two that a request brings.
+        let own = account.claim(&[(Resource::Descriptors, 5)])?;
         Ok(Self {
             id,
             quota,
@@ -106,7 +106,7 @@ impl Session {
             listeners: HashMap::new(),
             shared: HashMap::new(),
             members: HashMap::new(),
-            _own: own,
+            own: vec![own],
             slots: HashSet::new(),
         })
     }
@@ -247,6 +247,11 @@ impl Session {
         Ok((reply, Vec::new()))
     }
 
+    /// Opens memory for what takes all of `parts`.
+    pub(super) fn opener(&self, parts: &[(Resource, u64)]) -> Result<Opener, Refusal> {
+        Ok(Opener::new(&self.account, self.account.claim(parts)?))
+    }
+
     pub(super) async fn ask<T>(
         &self,
         command: impl FnOnce(Answer<T>) -> SessionCommand,
@@ -255,7 +260,7 @@ impl Session {
         match self.worker.ask(whole).await {
             Some(Ok(value)) => Ok(value),
             Some(Err(error)) => Err(refusal(error)),
-            None => Err(gone()),
+            None => Err(Refusal::gone()),
         }
     }
 
@@ -278,7 +283,10 @@ impl Session {
 
     /// Begins the session in the worker, which looks at this page from then on.
     async fn share_doorbells(&mut self, page: &OwnedFd) -> Outcome {
-        let doorbells = open("doorbell page", page, DoorbellPage::open).await?;
+        let opener = self.opener(&[(Resource::Mappings, 1)])?;
+        let opened = opener.open("doorbell page", page, DoorbellPage::open);
+        let (doorbells, opener) = opened.await?;
+        self.own.push(opener.into_claim());
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let theirs = OwnedFd::from(EventFd::from_value_and_flags(0, flags)?);
         let ours = theirs.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
@@ -296,7 +304,7 @@ impl Session {
         self.worker
             .ask(begin)
             .await
-            .ok_or_else(gone)?
+            .ok_or_else(Refusal::gone)?
             .map_err(refusal)?;
         self.doorbell = Some(doorbell);
         Ok((Reply::Done, vec![theirs]))
@@ -312,7 +320,7 @@ impl Session {
         if let Some(fault) = access.fault_of_region() {
             return Err(Refusal::new(ErrorCode::InvalidArgument, fault));
         }
-        let claim = self.account.claim(&[
+        let opener = self.opener(&[
             (Resource::Memory, length),
             (Resource::Regions, 1),
             (Resource::Mappings, 1),
@@ -322,10 +330,11 @@ impl Session {
             return Err(Refusal::new(ErrorCode::InvalidArgument, text));
         }
         let map = move |memfd: BorrowedFd<'_>| Mapping::of_region(memfd, length);
-        let memory = SharedMemory::new(open("region", memfd, map).await?);
+        let (memory, opener) = opener.open("region", memfd, map).await?;
+        let memory = SharedMemory::new(memory);
         let register = |answer| SessionCommand::Register(memory, iova, access, answer);
         let (lkey, rkey) = self.ask(register).await?;
-        self.regions.insert(lkey, claim);
+        self.regions.insert(lkey, opener.into_claim());
         Ok((
             Reply::Region {
                 handle: lkey,
@@ -338,13 +347,14 @@ impl Session {
 
     async fn create_completion_queue(&mut self, entries: u32, memfd: &OwnedFd) -> Outcome {
         let entries = rounded(entries)?;
-        let claim = self.account.claim(&[
+        let opener = self.opener(&[
             (Resource::Memory, ring_bytes(entries, COMPLETION_LEN)),
             (Resource::CompletionQueues, 1),
             (Resource::Mappings, 1),
             (Resource::Descriptors, 1),
         ])?;
-        let ring = open_ring::<COMPLETION_LEN>("completion ring", memfd, entries).await?;
+        let ring = opener.open_ring::<COMPLETION_LEN>("completion ring", memfd, entries);
+        let (ring, opener) = ring.await?;
         let (read, write) = nix::unistd::pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)?;
         let producer = ring.producer();
         let bell = self.waking.bell(write).map_err(|error| {
@@ -353,7 +363,7 @@ impl Session {
         })?;
         let wake = Wake::Bell(bell);
         let create = |answer| SessionCommand::CreateCompletionQueue(producer, wake, answer);
-        let handle = keep(self.ask(create).await, ring).await?;
+        let (handle, claim) = keep(self.ask(create).await, ring, opener).await?;
         self.completion_queues.insert(handle, claim);
         Ok((Reply::CompletionQueue { handle, entries }, vec![read]))
     }
@@ -371,7 +381,7 @@ impl Session {
             .map(|entries| ring_bytes(entries, WORK_LEN))
             .iter()
             .sum();
-        let claim = self.account.claim(&[
+        let opener = self.opener(&[
             (Resource::Memory, bytes),
             (Resource::QueuePairs, 1),
             (
@@ -381,8 +391,10 @@ impl Session {
             (Resource::Mappings, 2),
         ])?;
         let slot = self.free_slot()?;
-        let send = open_ring::<WORK_LEN>("send ring", memfds[0], rings[0]).await?;
-        let receive = open_ring::<WORK_LEN>("receive ring", memfds[1], rings[1]).await?;
+        let send = opener.open_ring::<WORK_LEN>("send ring", memfds[0], rings[0]);
+        let (send, opener) = send.await?;
+        let receive = opener.open_ring::<WORK_LEN>("receive ring", memfds[1], rings[1]);
+        let (receive, opener) = receive.await?;
         let request = Box::new(NewQueuePair {
             send_cq: queues[0],
             receive_cq: queues[1],
@@ -394,7 +406,8 @@ impl Session {
             slot,
         });
         let create = |answer| SessionCommand::CreateQueuePair(request, answer);
-        let handle = keep(self.ask(create).await, (send, receive)).await?;
+        let created = self.ask(create).await;
+        let (handle, claim) = keep(created, (send, receive), opener).await?;
         self.slots.insert(slot);
         self.queue_pairs.insert(handle, (slot, claim));
         let qpn = handle;
@@ -412,14 +425,15 @@ impl Session {
     async fn create_shared_queue(&mut self, entries: u32, limit: u32, memfd: &OwnedFd) -> Outcome {
         let entries = rounded(entries)?;
         let places = ring_entries(entries, WORK_ENTRIES_MIN);
-        let claim = self.account.claim(&[
+        let opener = self.opener(&[
             (Resource::Memory, ring_bytes(places, WORK_LEN)),
             (Resource::QueuePairs, 1),
             (Resource::WorkRequests, entries.into()),
             (Resource::Mappings, 1),
         ])?;
         let slot = self.free_slot()?;
-        let ring = open_ring::<WORK_LEN>("shared ring", memfd, places).await?;
+        let ring = opener.open_ring::<WORK_LEN>("shared ring", memfd, places);
+        let (ring, opener) = ring.await?;
         let request = Box::new(NewSharedQueue {
             ring: ring.consumer(),
             entries,
@@ -427,7 +441,7 @@ impl Session {
             slot,
         });
         let create = |answer| SessionCommand::CreateSharedQueue(request, answer);
-        let handle = keep(self.ask(create).await, ring).await?;
+        let (handle, claim) = keep(self.ask(create).await, ring, opener).await?;
         self.slots.insert(slot);
         self.shared.insert(handle, (slot, claim));
         let reply = Reply::SharedQueue {
@@ -538,41 +552,6 @@ impl Session {
     }
 }
 
-/// Opens memory of the application, on another thread: there are as many pages to prepare as the
-/// application likes, and it may be changing them. `what` is the memory's name in a refusal.
-async fn open<T: Send + 'static>(
-    what: &str,
-    memfd: &OwnedFd,
-    open: impl FnOnce(BorrowedFd<'_>) -> Result<T, MemoryError> + Send + 'static,
-) -> Result<T, Refusal> {
-    let refuse = |error| Refusal::memory(what, error);
-    // Anything else than a memfd may block, and is not even looked at elsewhere.
-    has_seals(memfd.as_fd()).map_err(refuse)?;
-    let memfd = memfd.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
-    let opened = tokio::task::spawn_blocking(move || open(memfd.as_fd())).await;
-    opened.map_err(|_| gone())?.map_err(refuse)
-}
-
-pub(super) async fn open_ring<const N: usize>(
-    what: &str,
-    memfd: &OwnedFd,
-    entries: u32,
-) -> Result<RingMemory<N>, Refusal> {
-    open(what, memfd, move |memfd| RingMemory::open(memfd, entries)).await
-}
-
-/// Lets go of `rings`. If the worker did not take them, another thread unmaps them: neither the
-/// worker nor this thread is to wait for that.
-pub(super) async fn keep<T, R: Send + 'static>(
-    taken: Result<T, Refusal>,
-    rings: R,
-) -> Result<T, Refusal> {
-    if taken.is_err() {
-        let _ = tokio::task::spawn_blocking(move || drop(rings)).await;
-    }
-    taken
-}
-
 fn other_version(major: u16, minor: u16) -> Refusal {
     let text = format!(
         "hostd speaks version {VERSION_MAJOR}.{VERSION_MINOR} of the ABI and the application \
@@ -596,10 +575,6 @@ pub(super) fn rounded(entries: u32) -> Result<u32, Refusal> {
 
 pub(super) fn ring_bytes(entries: u32, entry_len: usize) -> u64 {
     u64::try_from(memory_len(entries, entry_len)).unwrap_or(u64::MAX)
-}
-
-fn gone() -> Refusal {
-    Refusal::new(ErrorCode::ShuttingDown, ErrorCode::ShuttingDown.text())
 }
 
 fn refusal(error: EngineError) -> Refusal {

@@ -72,6 +72,8 @@ pub struct SocketStatistics {
     pub requests: u64,
     /// Requests refused.
     pub refusals: u64,
+    /// Those of them that were refused because too much memory was being opened already.
+    pub held_up: u64,
     /// Sessions ended for malformed messages.
     pub malformed: u64,
     /// Sessions ended because they did not read their replies.
@@ -184,7 +186,10 @@ impl Applications {
 
     /// Counters.
     pub fn statistics(&self) -> SocketStatistics {
-        self.with(|sessions| sessions.statistics)
+        SocketStatistics {
+            held_up: self.ledger.held_up(),
+            ..self.with(|sessions| sessions.statistics)
+        }
     }
 
     /// What closes descriptors of applications.

@@ -96,6 +96,11 @@ impl Telemetry {
             "Requests refused.",
             socket.refusals,
         );
+        count(
+            "hostd_openings_refused_total",
+            "Requests refused because too many threads were opening memory already.",
+            socket.held_up,
+        );
     }
 
     fn ports(&self, families: &mut Families) {

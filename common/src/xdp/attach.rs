@@ -14,7 +14,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Name of the program, by which a leftover is recognised.
+/// Name of the program, by which a leftover is recognised. Only who has CAP_SYS_ADMIN may open a
+/// program by its number and so learn its name; the units of the daemons do not grant that, since
+/// it would permit nearly everything. So a daemon has to do without: see [`Owner::Untold`].
 const PROGRAM: &str = "fabric_steer";
 
 /// A process that was killed lets go of its devices within this many waits.
@@ -63,14 +65,7 @@ fn attach_link(device: &Device, program: BorrowedFd<'_>, hook: Hook) -> Result<O
         let Some(other) = attached(device.ifindex).filter(|_| occupied) else {
             return Err(XdpError::steering(&device.name, "attach", error));
         };
-        if other.name != PROGRAM {
-            return Err(XdpError::Occupied {
-                ifname: device.name.clone(),
-                id: other.id,
-                name: other.name,
-            });
-        }
-        if remove(device.ifindex, &other) {
+        if other.owner == Owner::Ours && remove(device.ifindex, &other) {
             tracing::warn!(
                 "{}: replaced XDP program {} left behind by an earlier process",
                 device.name,
@@ -78,15 +73,41 @@ fn attach_link(device: &Device, program: BorrowedFd<'_>, hook: Hook) -> Result<O
             );
             continue;
         }
-        // Held by a link: its process lives, or is ending.
-        retries += 1;
-        if retries > RETRIES {
-            return Err(XdpError::InUse {
-                ifname: device.name.clone(),
-                id: other.id,
-            });
+        if !other.owner.may_be_ending() || retries >= RETRIES {
+            return Err(other.refusal(&device.name));
         }
+        retries += 1;
         std::thread::sleep(RETRY_WAIT);
+    }
+}
+
+/// Whose program is on a device.
+#[derive(Debug, PartialEq, Eq)]
+enum Owner {
+    /// That of a switchd or hostd.
+    Ours,
+    /// That of somebody else: its name.
+    Other(String),
+    /// The kernel tells its number, but not its name, to a daemon without CAP_SYS_ADMIN. It may be
+    /// that of a predecessor, so it is waited for; it may be that of somebody else, so it is not
+    /// taken off. Nothing is lost by that: the program of a predecessor is held by its link, which
+    /// no successor could take off, and goes with the process.
+    Untold,
+}
+
+impl Owner {
+    /// By the name of the program, if the kernel tells it.
+    fn by_name(name: Option<String>) -> Self {
+        match name {
+            None => Self::Untold,
+            Some(name) if name == PROGRAM => Self::Ours,
+            Some(name) => Self::Other(name),
+        }
+    }
+
+    /// Whether it may be a predecessor that is ending, which is worth waiting for.
+    fn may_be_ending(&self) -> bool {
+        !matches!(self, Self::Other(_))
     }
 }
 
@@ -115,8 +136,20 @@ fn create_link(ifindex: u32, program: BorrowedFd<'_>, hook: Hook) -> io::Result<
 /// A program that is on a device.
 struct Attached {
     id: u32,
-    name: String,
+    owner: Owner,
     flags: u32,
+}
+
+impl Attached {
+    /// Why the device `ifname`, which it is on, is not taken.
+    fn refusal(self, ifname: &str) -> XdpError {
+        let (ifname, id) = (ifname.to_owned(), self.id);
+        match self.owner {
+            Owner::Ours => XdpError::InUse { ifname, id },
+            Owner::Other(name) => XdpError::Occupied { ifname, id, name },
+            Owner::Untold => XdpError::Taken { ifname, id },
+        }
+    }
 }
 
 fn attached(ifindex: u32) -> Option<Attached> {
@@ -138,11 +171,12 @@ fn attached(ifindex: u32) -> Option<Attached> {
     let (id, flags) = places.into_iter().find(|(id, _)| *id != 0)?;
     Some(Attached {
         id,
-        name: program_name(id).unwrap_or_else(|| "unknown".to_owned()),
+        owner: Owner::by_name(program_name(id)),
         flags,
     })
 }
 
+/// The name of a program, if this process may know it.
 fn program_name(id: u32) -> Option<String> {
     // SAFETY: takes a number and returns a new descriptor or an error.
     let program = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
@@ -172,4 +206,32 @@ fn remove(ifindex: u32, attached: &Attached) -> bool {
         libbpf_sys::bpf_xdp_detach(ifindex.cast_signed(), attached.flags, std::ptr::null())
     };
     result == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MG-6: with the capabilities of the units no name of a program can be read. A predecessor is
+    /// waited for all the same, and what may be somebody else's is not taken off.
+    #[test]
+    fn a_program_without_a_name_may_be_that_of_a_predecessor() {
+        let on = |name: Option<&str>| Attached {
+            id: 7,
+            owner: Owner::by_name(name.map(str::to_owned)),
+            flags: 0,
+        };
+        let (untold, ours, other) = (on(None), on(Some(PROGRAM)), on(Some("guard")));
+        assert_eq!(
+            [&untold, &ours, &other].map(|it| it.owner.may_be_ending()),
+            [true, true, false]
+        );
+        assert_ne!(untold.owner, Owner::Ours);
+        let told = untold.refusal("eth0").to_string();
+        assert!(told.starts_with("eth0: XDP program 7 "), "{told}");
+        assert!(told.contains("bpftool prog show id 7"), "{told}");
+        assert!(matches!(ours.refusal("eth0"), XdpError::InUse { .. }));
+        let told = other.refusal("eth0").to_string();
+        assert!(told.contains("(guard)"), "{told}");
+    }
 }

@@ -76,6 +76,18 @@ pub enum XdpError {
         /// Number of the program.
         id: u32,
     },
+    /// A program is on the device whose name this process may not know.
+    #[error(
+        "{ifname}: XDP program {id} is attached already, and whose it is cannot be seen without \
+         CAP_SYS_ADMIN; if it is no switchd or hostd that still runs, look at it as root \
+         (bpftool prog show id {id}) and stop its owner, or detach it (ip link set dev {ifname} xdp off)"
+    )]
+    Taken {
+        /// The device.
+        ifname: String,
+        /// Number of the program.
+        id: u32,
+    },
     /// The steering program was not accepted.
     #[error("{ifname}: cannot {action} the steering program: {error}")]
     Steering {

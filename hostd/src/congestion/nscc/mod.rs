@@ -313,13 +313,8 @@ impl Nscc {
     }
 
     /// It takes over from a window that nobody steered, of which `in_flight` packets are still on
-    /// their way. It does because a queue has built up, so its own window does not open, and is no
-    /// larger than what fills the line.
+    /// their way. It does because a queue has built up, so its own window does not open.
     pub(super) fn take_over(&mut self, in_flight: u32) {
-        if let Some(path) = self.path() {
-            let line = path.base * self.speed * NO_TRIMMING.first;
-            self.window = self.window.min(line.clamp(self.mtu, path.most));
-        }
         self.opening = false;
         self.ignored = f64::from(in_flight) * self.mtu;
     }

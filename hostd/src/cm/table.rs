@@ -13,7 +13,7 @@ use crate::verbs::{Cookies, DropReason, EngineError, PortId, PrivateData, Untagg
 use common::time::{Span, Time};
 use common::wire::cm::{Mad, Message, Pair};
 use common::wire::roce::Flow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 
 /// Messages that wait for the next transmission; what finds no room is repeated by its sender.
@@ -233,6 +233,8 @@ pub(crate) struct ConnectionTable {
     by_queue_pair: HashMap<(IpAddr, u32), u32>,
     /// Ports, and the own address that requests have to be sent to, if not any.
     listeners: HashMap<u16, Option<IpAddr>>,
+    /// By the peer's address: connections whose message waits for a route.
+    unrouted: BTreeSet<(IpAddr, u32)>,
     timers: Timers,
     pub(crate) outbox: VecDeque<Outgoing>,
     /// Answers to what concerns no connection.
@@ -256,6 +258,7 @@ impl ConnectionTable {
             by_peer: HashMap::new(),
             by_queue_pair: HashMap::new(),
             listeners: HashMap::new(),
+            unrouted: BTreeSet::new(),
             timers: Timers::default(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
@@ -392,6 +395,7 @@ impl ConnectionTable {
         if connection.phase.is_half_open() {
             self.leave_half_open(remote);
         }
+        self.unrouted.remove(&(remote, number));
         let peer = (remote, connection.remote_id, connection.transaction);
         if self.by_peer.get(&peer) == Some(&number) {
             self.by_peer.remove(&peer);
@@ -490,14 +494,23 @@ impl ConnectionTable {
         self.timers.first()
     }
 
-    /// Connections to `remote` are looked at now: there is a route.
+    /// The message of a connection could not be composed: it is tried again when there is another
+    /// route.
+    pub(crate) fn await_route(&mut self, number: u32) {
+        if let Some(connection) = self.connections.get(number) {
+            self.unrouted.insert((connection.remote, number));
+        }
+    }
+
+    /// Connections that wait for a route to `remote` are looked at now: there is one.
     pub(crate) fn routed(&mut self, remote: IpAddr) {
-        let numbers: Vec<_> = self.connections.numbers().collect();
-        for number in numbers {
+        let waiting = self.unrouted.range((remote, 0)..=(remote, u32::MAX));
+        let waiting: Vec<_> = waiting.copied().collect();
+        for one in waiting {
+            self.unrouted.remove(&one);
+            let (_, number) = one;
             let waits = self.connections.get_mut(number).is_some_and(|connection| {
-                let waits = connection.remote == remote
-                    && connection.phase.repeats()
-                    && connection.message.is_none();
+                let waits = connection.phase.repeats() && connection.message.is_none();
                 if waits {
                     connection.deadline = None;
                 }

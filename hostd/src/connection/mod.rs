@@ -127,6 +127,8 @@ pub(crate) struct QueuePair {
     pub(crate) in_crowd: bool,
     /// In which of those with something to send.
     pub(crate) listed_to_send: u16,
+    /// Among those that the engine will lead another way.
+    pub(crate) to_lead: bool,
     /// When its last turn to send ended, as the engine's turns count.
     pub(crate) last_turn: u64,
     /// The port that the peer was heard through last.
@@ -222,6 +224,7 @@ impl QueuePair {
             listed_to_reply: 0,
             in_crowd: false,
             listed_to_send: 0,
+            to_lead: false,
             last_turn: 0,
             heard_through: PortId::FIRST,
             stillness: Stillness::default(),

@@ -25,8 +25,17 @@ use std::net::IpAddr;
 const CM_RESPONSE: u8 = 18;
 
 impl<M: RegionMemory> Engine<M> {
-    /// Composes REQ or REP, now that there is a route. `false` if there is none.
+    /// Composes REQ or REP, if there is a route. `false` if there is none: then it is tried again
+    /// when there is.
     pub(super) fn compose_message(&mut self, number: u32) -> bool {
+        let composed = self.compose(number);
+        if !composed {
+            self.connections.await_route(number);
+        }
+        composed
+    }
+
+    fn compose(&mut self, number: u32) -> bool {
         let Some(connection) = self.connections.get(number) else {
             return false;
         };

@@ -25,7 +25,7 @@
 //!   shared       shared receive queues                       modify       attributes
 //!   windows      memory windows                        turns        who waits for which ports
 //!   ways         routes, and links that come and go          collective   memberships of jobs
-//!   members      which memberships there are
+//!   members      which memberships there are                 followers    queue pairs by their peers
 //! ```
 
 mod addresses;
@@ -34,6 +34,7 @@ mod collective;
 mod completions;
 mod dispatch;
 mod establish;
+mod followers;
 mod mads;
 mod management;
 mod members;
@@ -65,6 +66,7 @@ use chacha20::ChaCha20Rng;
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
 use completions::CompletionQueues;
+use followers::Followers;
 use members::Members;
 use ports::Ports;
 use rand_core::{Rng, SeedableRng};
@@ -86,6 +88,7 @@ pub struct Engine<M> {
     /// Memberships of jobs that switches compute for.
     members: Members,
     ports: Ports,
+    followers: Followers,
     timers: Timers,
     /// Queue pairs with something to acknowledge.
     to_acknowledge: Turns,
@@ -130,6 +133,7 @@ impl<M: RegionMemory> Engine<M> {
             connections: ConnectionTable::new(),
             members: Members::new(),
             ports: Ports::new(&config),
+            followers: Followers::new(),
             timers: Timers::default(),
             to_acknowledge: Turns::new(),
             to_reply: Turns::new(),
@@ -380,6 +384,7 @@ impl<M: RegionMemory> Engine<M> {
     pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<(), EngineError> {
         let mut queue_pair = self.queue_pairs.remove(qpn).ok_or(EngineError::Unknown)?;
         self.crowd -= u32::from(queue_pair.in_crowd);
+        self.followers.moved(qpn, queue_pair.destination(), None);
         queue_pair.forget(&mut self.effects);
         queue_pair.leave_peer(&mut self.effects);
         queue_pair.report_to(&mut self.statistics);
@@ -426,7 +431,9 @@ impl<M: RegionMemory> Engine<M> {
     fn transit(&mut self, qpn: u32, transition: &Transition) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
         let draw = || self.random.next_u64();
+        let before = queue_pair.destination();
         queue_pair.transit(transition, &self.config, draw, &mut self.effects)?;
+        self.followers.moved(qpn, before, queue_pair.destination());
         self.carry_out_effects();
         Ok(())
     }

@@ -93,6 +93,9 @@ impl<M: RegionMemory> Engine<M> {
             ready = ready.max(self.out_of_frames_until);
         }
         let members = self.member_deadline();
+        if self.followers.wait() {
+            return Time::ZERO;
+        }
         timers.min(ready).min(members).min(self.ports.deadline())
     }
 }

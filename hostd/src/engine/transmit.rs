@@ -30,6 +30,8 @@ impl<M: RegionMemory> Engine<M> {
         room: usize,
     ) -> usize {
         self.reclaim(pool);
+        self.followers.begin_turn();
+        self.lead_some();
         self.ports.settle(now, &mut self.statistics.ports);
         if !self.clocks_stopped {
             self.expire(now);

@@ -50,22 +50,39 @@ impl<M: RegionMemory> Engine<M> {
             self.connections.routed(destination);
         }
         self.members_routed(destination);
-        let affected: Vec<_> = self.queue_pairs.numbers().collect();
-        let mut lost = false;
-        for qpn in affected {
-            let peer = self.queue_pairs.get(qpn).and_then(|it| it.destination());
-            if peer == Some(destination) {
-                self.lead(qpn, destination);
-                self.list(qpn);
-                let queue_pair = self.queue_pairs.get(qpn);
-                lost |= queue_pair.is_some_and(|it| it.ways().is_empty());
-            }
-        }
-        if lost {
+        let affected: Vec<_> = self.followers.of(destination).collect();
+        if !affected.is_empty() && self.ports.route(destination, direction.source).is_none() {
             // There may be another one that nobody needed before.
             self.notify(Event::NeedRoute { destination });
         }
+        self.lead_others(&affected);
         Ok(())
+    }
+
+    /// These queue pairs are led another way, each when it is its turn.
+    fn lead_others(&mut self, affected: &[u32]) {
+        for qpn in affected {
+            if let Some(queue_pair) = self.queue_pairs.get_mut(*qpn)
+                && !std::mem::replace(&mut queue_pair.to_lead, true)
+            {
+                self.followers.push(*qpn);
+            }
+        }
+        self.lead_some();
+    }
+
+    /// Leads as many queue pairs another way as may be in this turn.
+    pub(super) fn lead_some(&mut self) {
+        while let Some(qpn) = self.followers.next() {
+            let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
+                continue;
+            };
+            queue_pair.to_lead = false;
+            if let Some(peer) = queue_pair.destination() {
+                self.lead(qpn, peer);
+                self.list(qpn);
+            }
+        }
     }
 
     /// The packets of a queue pair take the ways to its peer that there are.
@@ -82,14 +99,8 @@ impl<M: RegionMemory> Engine<M> {
         if !self.ports.has(port) || !self.ports.set_working(port, up) {
             return;
         }
-        let all: Vec<_> = self.queue_pairs.numbers().collect();
-        for qpn in all {
-            let peer = self.queue_pairs.get(qpn).and_then(|it| it.destination());
-            if let Some(peer) = peer {
-                self.lead(qpn, peer);
-                self.list(qpn);
-            }
-        }
+        let all: Vec<_> = self.followers.all().collect();
+        self.lead_others(&all);
     }
 
     /// The ports whose links are up.
@@ -138,3 +149,6 @@ impl<M: RegionMemory> Engine<M> {
         used
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,9 @@ use hostd_client::abi::types::ErrorCode;
 use nix::sys::resource::{Resource as Limited, getrlimit};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +201,8 @@ struct Held {
     all: Amounts,
     /// Claims of threads that were refused.
     held_up: u64,
+    /// A thread that opened memory is free again.
+    back: Arc<Notify>,
 }
 
 /// What everybody holds.
@@ -232,6 +237,7 @@ impl Ledger {
             users: HashMap::new(),
             all: [0; KINDS],
             held_up: 0,
+            back: Arc::default(),
         })))
     }
 
@@ -335,10 +341,7 @@ impl Account {
     pub fn claim(&self, parts: &[(Resource, u64)]) -> Result<Claim, Refusal> {
         let mut held = self.ledger.lock();
         for &(resource, more) in parts {
-            if let Err(refusal) = held.check(self, resource, more) {
-                held.held_up += u64::from(resource == Resource::Threads);
-                return Err(refusal);
-            }
+            held.check(self, resource, more)?;
         }
         for &(resource, more) in parts {
             held.add(self, resource, more);
@@ -348,6 +351,29 @@ impl Account {
             parts: parts.to_vec(),
         })
     }
+
+    /// Claims a thread that opens memory. If there is none, `patience` is how long one is waited
+    /// for.
+    ///
+    /// # Errors
+    /// None has come back.
+    pub async fn claim_thread(&self, patience: Duration) -> Result<Claim, Refusal> {
+        let until = Instant::now() + patience;
+        let notify = self.ledger.lock().back.clone();
+        loop {
+            let mut back = std::pin::pin!(notify.notified());
+            // From here on none that comes back is missed.
+            back.as_mut().enable();
+            match self.claim(&[(Resource::Threads, 1)]) {
+                Ok(claim) => return Ok(claim),
+                Err(refusal) if timeout_at(until, back).await.is_err() => {
+                    self.ledger.lock().held_up += 1;
+                    return Err(refusal);
+                }
+                Err(_) => {}
+            }
+        }
+    }
 }
 
 impl Drop for Claim {
@@ -355,6 +381,9 @@ impl Drop for Claim {
         let mut held = self.account.ledger.lock();
         for &(resource, less) in &self.parts {
             held.subtract(&self.account, resource, less);
+            if resource == Resource::Threads {
+                held.back.notify_waiters();
+            }
         }
     }
 }

@@ -39,12 +39,29 @@ pub(super) struct Peer {
     pub(super) source: Option<IpAddr>,
     /// What the worker was told last; empty: nothing, or it has forgotten it.
     pub(super) told: Vec<(PortId, Route)>,
+    /// The worker was told that there is no way, and nothing else since.
+    pub(super) withdrawn: bool,
     /// Who waits for an answer.
     pub(super) waiting: Vec<oneshot::Sender<Reached>>,
     /// When waiting requests fail because no answer came.
     pub(super) give_up: Time,
     /// The kernel has given up once and was asked again.
     pub(super) asked_again: bool,
+}
+
+impl Peer {
+    /// There is no way any more. Whether the worker has to be told so.
+    pub(super) fn close(&mut self) -> bool {
+        self.next_hops.clear();
+        self.told.clear();
+        !self.withdrawn
+    }
+
+    /// Whether its neighbours are in use, or connections wait for them: a way that is back may have
+    /// a neighbour that did not answer at once.
+    pub(super) fn is_in_use(&self) -> bool {
+        !self.told.is_empty() || self.withdrawn
+    }
 }
 
 /// How many peers there may be.
@@ -147,6 +164,25 @@ mod tests {
             let text = ROOM.refuses(&known(&users), user).expect("it is full");
             assert!(text.contains("8 peers"), "{text}");
         }
+    }
+
+    /// HT-37: the worker is told once of a way that is gone, whatever it was told last. The
+    /// neighbour of one that is back is asked for until it answers.
+    #[test]
+    fn a_way_that_is_gone_is_told_once() {
+        assert!(Peer::default().close(), "the worker may know one");
+        let mut one = peer(None);
+        assert!(one.close() && !one.is_in_use());
+        assert!(one.close(), "the worker's channel was full");
+        one.withdrawn = true;
+        assert!(!one.close() && one.is_in_use());
+        one.next_hops = vec![NeighbourKey {
+            ifindex: 2,
+            address: address(1),
+        }];
+        assert!(one.is_in_use());
+        let other = peer(None);
+        assert!(other.is_in_use() && !Peer::default().is_in_use());
     }
 
     /// Peers without a connection make way; those with one keep their route, and those that

@@ -168,13 +168,22 @@ impl<M: RegionMemory> Engine<M> {
         // Those that are listed stay so: they have something to acknowledge now.
         for ports in self.to_acknowledge.shut_out(open) {
             for index in 0..self.to_acknowledge.len(ports) {
-                let Some(qpn) = self.to_acknowledge.waiting(ports, index) else {
+                // One without a way never comes to the front, so it does not stay.
+                let next = if ports.is_empty() {
+                    self.to_acknowledge.pop(ports)
+                } else {
+                    self.to_acknowledge.waiting(ports, index)
+                };
+                let Some(qpn) = next else {
                     break;
                 };
-                let resumed = self
-                    .delivery(qpn, pool, now)
-                    .is_some_and(|(queue_pair, mut delivery)| queue_pair.resume(&mut delivery));
-                if resumed {
+                let Some((queue_pair, mut delivery)) = self.delivery(qpn, pool, now) else {
+                    continue;
+                };
+                if ports.is_empty() {
+                    Turns::unlist(ports, &mut queue_pair.listed_to_acknowledge);
+                }
+                if queue_pair.resume(&mut delivery) {
                     self.carry_out_effects();
                     self.schedule(qpn, now);
                 }

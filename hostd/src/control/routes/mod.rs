@@ -247,9 +247,9 @@ impl Router {
                     let _ = waiting.send(Err(reason.clone()));
                 });
                 if is_closed {
-                    peer.next_hops.clear();
-                    peer.told.clear();
-                    self.withdraw(direction);
+                    if peer.close() {
+                        self.withdraw(direction);
+                    }
                 } else {
                     self.look_again = self.look_again.min(monotonic() + ASK_AGAIN);
                 }
@@ -262,7 +262,10 @@ impl Router {
     fn withdraw(&mut self, direction: Direction) {
         if !self.worker.tell(Command::SetRoutes(direction, Vec::new())) {
             // Its channel is full.
-            self.look_soon();
+            return self.look_soon();
+        }
+        if let Some(peer) = self.peers.get_mut(&direction) {
+            peer.withdrawn = true;
         }
     }
 
@@ -303,6 +306,7 @@ impl Router {
         }
         if let Some(peer) = self.peers.get_mut(&direction) {
             peer.told = ways;
+            peer.withdrawn = false;
             peer.waiting
                 .drain(..)
                 .for_each(|waiting| drop(waiting.send(Ok(()))));
@@ -364,7 +368,7 @@ impl Router {
         let mut used: Vec<_> = self
             .peers
             .values()
-            .filter(|peer| !peer.told.is_empty())
+            .filter(|peer| peer.is_in_use())
             .flat_map(|peer| peer.next_hops.iter().copied())
             .collect();
         used.sort_unstable_by_key(|key| (key.ifindex, key.address));

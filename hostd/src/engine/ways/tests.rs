@@ -2,10 +2,11 @@ use super::super::followers::LEADS;
 use super::*;
 use crate::memory::HeapMemory;
 use crate::verbs::{
-    Access, EngineConfig, Event, Multipath, QueuePairRequest, ReadyToReceive, ReadyToSend,
-    SendOpcode, SendRequest, Status, Transition,
+    Access, Cookies, EngineConfig, Event, Multipath, MultipathConfig, QueuePairRequest,
+    ReadyToReceive, ReadyToSend, ReceiveRequest, SendOpcode, SendRequest, Status, Transition,
 };
 use common::time::{Span, Time};
+use common::wire::roce::Cookie;
 use common::xdp::frame::{Frame, FramePool, Region};
 
 const PEERS: [[u8; 4]; 3] = [[10, 0, 0, 2], [10, 0, 0, 3], [10, 0, 0, 4]];
@@ -195,6 +196,55 @@ fn a_queue_pair_without_a_route_is_not_kept_alive() {
         let took = host.fails_silently(qpn);
         assert!(took >= expected && took < expected.times(2), "{took:?}");
     }
+}
+
+/// HT-3, HT-37: a queue pair without a way that a receive was posted for is looked at once, and not
+/// in each turn from then on.
+#[test]
+fn who_has_no_way_waits_in_no_list() {
+    let (mut from, mut to) = (host(), host());
+    let peer = IpAddr::from(PEERS[0]);
+    from.engine.set_route(peer, route(1)).expect("legal");
+    let [sends, receives] = [&mut from, &mut to].map(|host| {
+        let made = host.engine.create_queue_pair(host.request);
+        made.expect("room")
+    });
+    let cookies = [Cookie::new(1), Cookie::new(2)];
+    let multipath = |[own, peer]: [Cookie; 2]| {
+        let config = MultipathConfig::default();
+        let cookies = Cookies { own, peer };
+        Some(Multipath { config, cookies })
+    };
+    from.ready(sends, (peer, receives), multipath(cookies));
+    let [own, other] = cookies;
+    to.ready(receives, (OWN.into(), sends), multipath([other, own]));
+    from.post(sends);
+    let mut out = Vec::new();
+    from.engine
+        .transmit(&mut from.pool, from.now, &mut out, 256);
+    for (port, frame) in out {
+        let copy = to.pool.take_filled(frame.bytes()).expect("a frame");
+        from.pool.give(frame);
+        to.engine.receive_through(port, copy, &mut to.pool, to.now);
+    }
+    assert_eq!(to.sent(), [0; 0]);
+    let receive = ReceiveRequest {
+        wr_id: 9,
+        lkey: to.lkey,
+        addr: 0,
+        len: 1024,
+    };
+    to.engine.post_receive(receives, receive).expect("room");
+    assert_eq!(to.engine.to_acknowledge.len(PortSet::NONE), 1);
+    assert_eq!(to.sent(), [0; 0]);
+    let cq = to.request.receive_cq;
+    let done = to.engine.poll_completion(cq).expect("it had come");
+    assert_eq!((done.wr_id, done.status), (9, Status::Success));
+    assert_eq!(to.engine.to_acknowledge.len(PortSet::NONE), 0);
+    to.engine
+        .set_route(IpAddr::from(OWN), route(2))
+        .expect("legal");
+    assert_eq!(to.sent(), [2]);
 }
 
 /// HT-3: a change of routes concerns the queue pairs of that peer alone, and a turn leads so many

@@ -294,8 +294,8 @@ impl ConnectRequest {
             qp: queue_pair.handle,
             private,
         };
-        // If that fails, or nobody waits for its end, the peer is turned down, unless the daemon has
-        // an answer for it.
+        // If that fails, or nobody waits for its end, the peer is turned down, unless the daemon
+        // has an answer for it.
         let connected = queue_pair.begin(&request).await?;
         self.answered = true;
         Ok(self.with_data(connected))

@@ -113,8 +113,8 @@ impl ConnectRequest {
     /// that the peer's first messages need should be posted before.
     ///
     /// # Errors
-    /// [`Error::ConnectFailed`] if the peer has gone meanwhile; [`Error::TimedOut`]; a refusal, as of
-    /// a queue pair that is connected: the peer is turned down then.
+    /// [`Error::ConnectFailed`] if the peer has gone meanwhile; [`Error::TimedOut`]; a refusal, as
+    /// of a queue pair that is connected: the peer is turned down then.
     pub fn accept(
         mut self,
         queue_pair: &mut QueuePair,

@@ -210,7 +210,7 @@ impl<M: RegionMemory> Engine<M> {
         connection.untagged = connection
             .untagged
             .filter(|_| agreed.is_some())
-            .or(untagged.flatten());
+            .or_else(|| untagged.flatten());
         connection.cookies.peer = offer.map_or_else(Cookie::default, |offer| offer.cookie);
         connection.message = Some(Message::Rtu(pair(number, reply.local_comm_id)));
         let asked = Asked {

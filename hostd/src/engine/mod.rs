@@ -25,7 +25,7 @@
 //!   shared       shared receive queues                       modify       attributes
 //!   windows      memory windows                        turns        who waits for which ports
 //!   ways         routes, and links that come and go          collective   memberships of jobs
-//!   members      which memberships there are                 followers    queue pairs by their peers
+//!   members      which memberships there are                 followers    queue pairs of a peer
 //! ```
 
 mod addresses;

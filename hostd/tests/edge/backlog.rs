@@ -126,8 +126,8 @@ fn waiting_requests_are_bounded() {
 }
 
 /// HT-1, HT-3: a peer is told at once that nobody will answer its request: the queue pair that it
-/// was accepted with cannot be connected, the listener was dropped before or after the request came,
-/// or its session ended. A request that was taken outlives its listener.
+/// was accepted with cannot be connected, the listener was dropped before or after the request
+/// came, or its session ended. A request that was taken outlives its listener.
 #[test]
 fn peers_are_not_left_waiting() {
     let (a, b) = pair(&config());

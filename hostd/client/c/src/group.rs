@@ -29,7 +29,7 @@ fn form(context: &Context, attr: &HostdGroupAttr, root: Option<IpAddr>) -> Resul
         let odd = attr.agree?(attr.agree_argument, able.into());
         usize::try_from(odd).ok()
     };
-    let formed = meet(context, attr, root, &agree);
+    let formed = meet(context, attr, root, agree);
     if !told.get() {
         agree(false);
     }

@@ -39,8 +39,8 @@ impl Shares {
     }
 
     /// Whether a port may take another place of a table with `limit` of them where it has to leave
-    /// others a [`RESERVED`]th of what it has, and no more: then all but that are of use whichever
-    /// port takes them.
+    /// others an eighth of what it has (`RESERVED`), and no more: then all but that are of use
+    /// whichever port takes them.
     pub fn leave_some(&self, port: PortId, limit: usize) -> bool {
         let of = self.of.get(port.index()).copied();
         let free = limit.saturating_sub(self.used);

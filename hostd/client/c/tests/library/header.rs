@@ -443,8 +443,12 @@ fn header_and_code_agree() {
     assert_eq!(header.functions, functions_of_code());
     assert_eq!(header.structures, structures_of_code());
     assert_eq!(header.constants, constants_of_code());
-    // `HostdIdle` of `src/member.rs`.
-    assert_eq!(header.callbacks, ["void(*hostd_idle)(void*argument)"]);
+    // `HostdAgree` of `src/layout.rs` and `HostdIdle` of `src/member.rs`.
+    let expected = [
+        "int(*hostd_agree)(void*argument,int able)",
+        "void(*hostd_idle)(void*argument)",
+    ];
+    assert_eq!(header.callbacks, expected);
     let created = &header.functions["hostd_create_cq"];
     let expected = "int(struct hostd_context*context,uint32_t entries,struct hostd_cq**cq)";
     assert_eq!(created, expected);

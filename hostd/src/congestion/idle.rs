@@ -14,19 +14,9 @@ const UNEXPLAINED: u64 = 512;
 /// Packets among them at least.
 const PACKETS: u32 = 8;
 
-/// Another way is known to be longer if the round trips of a whole one are so many times that of
-/// the one before: queues seldom make that.
+/// Another way is known to be longer if its first round trip is so many times that of the one
+/// before: queues seldom make that.
 const LONGER: u64 = 2;
-
-/// What is known of a way that packets take since not long ago.
-#[derive(Clone, Copy, Debug)]
-enum Anew {
-    /// No round trip was measured.
-    Nothing,
-    /// Each was much longer than those of the way before. The shortest is that of the way, once a
-    /// packet comes back that left this late: the first ones may have stood in a queue.
-    Longer(Span, Time),
-}
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +27,8 @@ pub(super) struct IdleRoundTrip {
     configured: bool,
     /// Packets that left before took another way.
     since: Time,
-    /// What is known is of another way.
-    anew: Option<Anew>,
+    /// No round trip of this way was measured, but one of another.
+    anew: bool,
     /// Since round trips are too long for no known reason, all of them: when that began, how many
     /// there were, and the shortest.
     unexplained: Option<(Time, u32, Span)>,
@@ -51,7 +41,7 @@ impl IdleRoundTrip {
             known: (base != Span::ZERO).then_some(base),
             configured: base != Span::ZERO,
             since: Time::ZERO,
-            anew: None,
+            anew: false,
             unexplained: None,
         }
     }
@@ -66,29 +56,13 @@ impl IdleRoundTrip {
         let Some(measured) = feedback.round_trip.filter(|_| feedback.sent >= self.since) else {
             return false;
         };
-        let Some(known) = self.known else {
-            return self.measured(measured);
-        };
-        let is_longer = measured >= known.times(LONGER);
-        match self.anew {
-            Some(Anew::Nothing) if is_longer => {
-                let settled = feedback.sent + measured;
-                self.anew = Some(Anew::Longer(measured, settled));
-                false
-            }
-            Some(Anew::Longer(least, settled)) if is_longer => {
-                let least = least.min(measured);
-                self.anew = Some(Anew::Longer(least, settled));
-                if feedback.sent >= settled {
-                    (self.anew, self.known) = (None, Some(least));
-                }
-                false
-            }
-            Some(_) | None => {
-                self.anew = None;
-                self.measured(measured)
-            }
+        let is_longer = |known: Span| measured >= known.times(LONGER);
+        if std::mem::take(&mut self.anew) && self.known.is_some_and(is_longer) {
+            self.known = None;
+            self.measured(measured);
+            return false;
         }
+        self.measured(measured)
     }
 
     /// Learns a round trip of something else than a packet: as [`Self::learn`].
@@ -105,8 +79,7 @@ impl IdleRoundTrip {
 
     /// Packets take another way from now on.
     pub(super) fn rerouted(&mut self, now: Time) {
-        self.since = now;
-        self.anew = (!self.configured).then_some(Anew::Nothing);
+        (self.since, self.anew) = (now, !self.configured);
     }
 
     /// A round trip was too long, while the own packets are so rare that none waits for another.
@@ -150,29 +123,12 @@ mod tests {
     fn another_way_has_its_own_time() {
         for (first, expected) in [(30, 30), (20, 14), (9, 9)] {
             let mut idle = IdleRoundTrip::new(Span::ZERO);
-            let [before, moved, later] = [1, 2, 40_002].map(Time::from_nanos);
+            let [before, moved] = [1, 2].map(Time::from_nanos);
             measured(&mut idle, 14, before);
             idle.rerouted(moved);
             measured(&mut idle, 14, before);
             measured(&mut idle, first, moved);
             measured(&mut idle, 40, moved);
-            measured(&mut idle, 40, later);
-            assert_eq!(idle.known(), Some(Span::from_micros(expected)));
-        }
-    }
-
-    /// HT-31: what stands in a queue when a flow comes makes its way no longer, whether the queue
-    /// is gone within a round trip or leaves of it what is not long.
-    #[test]
-    fn a_queue_is_no_longer_way() {
-        for (later, expected) in [(14, 14), (20, 14), (32, 32)] {
-            let mut idle = IdleRoundTrip::new(Span::ZERO);
-            measured(&mut idle, 14, Time::from_nanos(1));
-            idle.rerouted(Time::from_nanos(2));
-            measured(&mut idle, 90, Time::from_nanos(2));
-            assert_eq!(idle.known(), Some(Span::from_micros(14)));
-            measured(&mut idle, later, Time::from_nanos(60_000));
-            measured(&mut idle, 60, Time::from_nanos(90_002));
             assert_eq!(idle.known(), Some(Span::from_micros(expected)));
         }
     }

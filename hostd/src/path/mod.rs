@@ -99,8 +99,6 @@ pub(crate) struct PathSet {
     flowlet: u16,
     /// Of the path that a flow has, if it may leave it.
     reroute: Option<Box<Reroute>>,
-    /// A time-out expired, and nothing was acknowledged since: a flow follows its next copy.
-    silent: bool,
 }
 
 /// When paths are left.
@@ -213,7 +211,6 @@ impl PathSet {
             ports: PortSet::NONE.with(PortId::FIRST),
             flowlet: 0,
             reroute: rules.reroute(count),
-            silent: false,
         }
     }
 
@@ -299,25 +296,18 @@ impl PathSet {
             let may = |id: u8| leave.is_none_or(|leave| leave.allows(id));
             others.any(|id| carries(id, all) && may(id) && through(id))
         });
-        let usable = |id: u8| {
-            carries(id, all) && Some(id) != spared && leave.is_none_or(|leave| leave.allows(id))
-        };
-        let delay = |id: u8| {
-            let path = paths.get(usize::from(id)).filter(|path| path.carries);
-            path?.health.delay(now)
-        };
-        // A flow keeps its path when one packet of it was lost there: only the copy goes another
-        // way. After a time-out the path itself may be silent.
-        let keeps = leave.is_none()
-            && !self.silent
-            && spared.is_some_and(|lost| self.selector.flow() == Some(lost) && carries(lost, all));
-        let aside = keeps
-            .then(|| self.selector.aside(|id| usable(id) && through(id), delay))
-            .flatten();
-        let mut choice = aside.unwrap_or_else(|| {
-            self.selector
-                .select(now, other_than, usable, through, delay)
-        });
+        let mut choice = self.selector.select(
+            now,
+            other_than,
+            |id| {
+                carries(id, all) && Some(id) != spared && leave.is_none_or(|leave| leave.allows(id))
+            },
+            through,
+            |id| {
+                let path = paths.get(usize::from(id)).filter(|path| path.carries);
+                path?.health.delay(now)
+            },
+        );
         if choice.switched
             && self.is_flow()
             && let Some(reroute) = &mut self.reroute
@@ -459,7 +449,6 @@ impl PathSet {
     /// A retransmission time-out expired. The only path takes another entropy value from the second
     /// one in a row on: the way may be silent, and not the peer (HT-24). One may be congestion.
     pub(crate) fn timed_out(&mut self, now: Time) {
-        self.silent = true;
         if let Selector::Spray(spray, _) = &mut self.selector {
             spray.timed_out(now);
         }
@@ -503,7 +492,6 @@ impl PathSet {
 
     /// A packet that left on `path` at `sent` was acknowledged.
     pub(crate) fn acknowledged(&mut self, path: u8, sent: Time) {
-        self.silent = false;
         if let Some(path) = self.paths.get_mut(usize::from(path)) {
             let was = path.health.is_avoided();
             path.health.acknowledged(sent, self.avoidance);

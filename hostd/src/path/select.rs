@@ -25,21 +25,6 @@ pub(crate) struct Choice {
     pub(crate) fresh: bool,
 }
 
-impl Choice {
-    /// A path, and nothing to be said of it.
-    const fn plain(path: u8) -> Self {
-        Self {
-            path,
-            entropy: path,
-            flowlet: 0,
-            boundary: false,
-            switched: false,
-            moved: false,
-            fresh: false,
-        }
-    }
-}
-
 /// The selection of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) enum Selector {
@@ -140,7 +125,15 @@ impl Selector {
         delay: impl Fn(u8) -> Option<Span>,
     ) -> Choice {
         let usable = |path| usable(path) && through(path);
-        let plain = Choice::plain;
+        let plain = |path| Choice {
+            path,
+            entropy: path,
+            flowlet: 0,
+            boundary: false,
+            switched: false,
+            moved: false,
+            fresh: false,
+        };
         match self {
             Self::Spray(spray, last) => {
                 let entropy = spray.choose(other_than, now, &through);
@@ -163,19 +156,6 @@ impl Selector {
                 }
             }
             Self::Flowlet(flowlets) => flowlets.next(now, usable, delay),
-        }
-    }
-
-    /// The path of one packet that leaves that of its flow alone, as [`Self::select`]; `None`:
-    /// packets do not keep to one path.
-    pub(super) fn aside(
-        &mut self,
-        usable: impl Fn(u8) -> bool,
-        delay: impl Fn(u8) -> Option<Span>,
-    ) -> Option<Choice> {
-        match self {
-            Self::Single(shuffle) => Some(Choice::plain(shuffle.aside(usable, delay))),
-            Self::Spray(..) | Self::Flowlet(_) => None,
         }
     }
 }

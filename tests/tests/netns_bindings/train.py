@@ -97,7 +97,7 @@ def deaf(rank, size, namespace, interface):
     assert torch.equal(tensor, expected)
     store = dist.distributed_c10d._get_default_store()
     if rank % 2 == 0:
-        store.wait([f"has {rank + 1}"], timedelta(seconds=20))
+        store.wait([f"has {rank + 1}"], timedelta(seconds=60))
     else:
         store.set(f"has {rank}", "it")
     total = torch.tensor([rank])

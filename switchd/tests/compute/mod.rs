@@ -223,8 +223,8 @@ fn operators_reserve_jobs() {
         !wrong.0 && wrong.1.contains("is not from 1 to 64"),
         "{wrong:?}"
     );
-    // A worker has the jobs whose numbers leave the same rest: 7 and 19 meet, whether there are one,
-    // two, three or four.
+    // A worker has the jobs whose numbers leave the same rest: 7 and 19 meet, whether there are
+    // one, two, three or four.
     let (is_done, said) = create(&rig, &["19", "--members", "2", "--lease", "2"]);
     assert!(is_done, "{said}");
     let full = create(&rig, &["7", "--members", "2"]);

@@ -126,20 +126,6 @@ fn a_training_without_switches_warns_once() {
     }
 }
 
-/// HT-50, SW-42: ranks that have their result and wait for others by the store give it to those
-/// that the switches have left without: nobody stands still until the time-out.
-#[test]
-fn ranks_that_wait_by_the_store_give_results() {
-    if !privileged() {
-        return;
-    }
-    let rig = Rig::computing("torchdea");
-    let [namespace, interface] = rig.leaf("h2");
-    for said in run(&rig, "hostd", &["deaf", &namespace, &interface]) {
-        assert!(said.ends_with("trained\n"), "{said}");
-    }
-}
-
 /// HT-50: a rank whose own hostd refuses what it needs to form the process group is named to the
 /// others before any of them waits.
 #[test]

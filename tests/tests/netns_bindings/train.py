@@ -1,16 +1,13 @@
 """Trains a small model with DistributedDataParallel, unchanged but for the name of the backend.
 
-    train.py BACKEND RANK SIZE STORE [lost | deaf NAMESPACE INTERFACE]
+    train.py BACKEND RANK SIZE STORE [lost]
 
 Prints the loss of each step. Data and weights come from a fixed seed. With `lost` the last rank ends in the
-middle, and the others print what their backward pass raises. With `deaf` nothing is trained: the host of the odd
-ranks, which is this namespace, gets no long frames by this interface any more.
+middle, and the others print what their backward pass raises.
 """
 
 import os
-import subprocess
 import sys
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -85,26 +82,6 @@ def train(rank, size, lost):
             print(f"loss {mean.item() / size:.9g}", flush=True)
 
 
-def deaf(rank, size, namespace, interface):
-    """The switch's results of a broadcast do not reach the odd ranks; the even ones have theirs at once, and wait by
-    the store for what the odd ones say once they have theirs, too."""
-    if rank == 1:
-        subprocess.run(["ip", "-n", namespace, "link", "set", "dev", interface, "mtu", "1200"], check=True)
-    dist.barrier()
-    expected = torch.arange(8192) % 251
-    tensor = expected.clone() if rank == 0 else torch.zeros_like(expected)
-    dist.broadcast(tensor, src=0)
-    assert torch.equal(tensor, expected)
-    store = dist.distributed_c10d._get_default_store()
-    if rank % 2 == 0:
-        store.wait([f"has {rank + 1}"], timedelta(seconds=60))
-    else:
-        store.set(f"has {rank}", "it")
-    total = torch.tensor([rank])
-    dist.all_reduce(total)
-    assert total.item() == size * (size - 1) // 2, total
-
-
 def main(backend, rank, size, store, words):
     lost = words == ["lost"]
     torch.set_num_threads(1)
@@ -112,10 +89,7 @@ def main(backend, rank, size, store, words):
         import hostd.torch  # noqa: F401
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size)
     collectives(rank, size)
-    if words[:1] == ["deaf"]:
-        deaf(rank, size, *words[1:])
-    else:
-        train(rank, size, lost)
+    train(rank, size, lost)
     if not lost:
         dist.barrier()
     dist.destroy_process_group()

@@ -1,15 +1,13 @@
 """PyTorch over hostd: ``import hostd.torch`` makes ``init_process_group("hostd")`` known.
 
 Collectives of tensors in this machine's memory go by a group of hostd. Each process group has a session of its
-own, and a thread that looks after the group while nobody is in a call with it: others may need this rank then. A
-call returns, or raises, when its collective is over.
+own. A call returns, or raises, when its collective is over.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
-import weakref
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -26,9 +24,6 @@ from ._library import lib
 
 #: Where rank 0 waits, in the store of the process group; with a rank behind it, whether that is able to take part.
 _KEY = "hostd"
-
-#: How often a group is looked after that nobody is in a call with, in seconds.
-_ATTEND = 0.05
 
 #: Tensors that are reduced as they are: the type, and as which integer numpy sees them.
 _TYPES: Dict[torch.dtype, Tuple[Type, torch.dtype]] = {
@@ -83,15 +78,6 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous()
 
 
-def _attend(of: "weakref.ref[HostdProcessGroup]", ends: threading.Event) -> None:
-    """Looks after a process group until it goes, or has failed."""
-    while not ends.wait(_ATTEND):
-        group = of()
-        if group is None or not group._attend():
-            return
-        del group
-
-
 class HostdProcessGroup(dist.ProcessGroup):
     """A process group whose members meet in ``store``, and reduce by hostd."""
 
@@ -110,9 +96,6 @@ class HostdProcessGroup(dist.ProcessGroup):
         self._noticed: Optional[str] = None
         # The calls of several threads come one after the other.
         self._lock = threading.Lock()
-        ends = threading.Event()
-        threading.Thread(target=_attend, args=(weakref.ref(self), ends), name="hostd", daemon=True).start()
-        weakref.finalize(self, ends.set)
 
     def _tell(self, store: Any, able: bool) -> None:
         if self._told:
@@ -130,19 +113,6 @@ class HostdProcessGroup(dist.ProcessGroup):
             if not store.get(f"{_KEY} {rank}"):
                 return rank
         return None
-
-    def _attend(self) -> bool:
-        """Gives others what they lack, unless somebody is in a call. False: there is no sense in it any more."""
-        if not self._lock.acquire(blocking=False):
-            return True
-        try:
-            self._group.poll()
-        except Error:
-            # The group has failed: the next call says so.
-            return False
-        finally:
-            self._lock.release()
-        return True
 
     def _meet(self, store: Any, rank: int, size: int, seconds: float) -> Group:
         def agree(able: bool) -> Optional[int]:

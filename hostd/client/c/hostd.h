@@ -525,6 +525,7 @@ int hostd_listen(struct hostd_context *context, const char *address, uint16_t po
 /* The port, also when hostd chose it. */
 int hostd_listener_port(struct hostd_listener *listener);
 
+/* Peers whose requests nobody took are rejected. */
 int hostd_destroy_listener(struct hostd_listener *listener);
 
 /* Waits for a connection request (rdma_get_request). */

@@ -82,8 +82,7 @@ def train(rank, size, lost):
             print(f"loss {mean.item() / size:.9g}", flush=True)
 
 
-def main(backend, rank, size, store, words):
-    lost = words == ["lost"]
+def main(backend, rank, size, store, lost):
     torch.set_num_threads(1)
     if backend == "hostd":
         import hostd.torch  # noqa: F401
@@ -97,4 +96,4 @@ def main(backend, rank, size, store, words):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:] == ["lost"])
